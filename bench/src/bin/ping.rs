@@ -1,0 +1,407 @@
+//! `ping`: the load generator. Ping-pong over N connections, every answer checked.
+//!
+//! Each connection sends one message, waits for the whole echo, compares it, and sends the next, which
+//! differs. It runs on io_uring with everything that makes a client cheap, because it has to keep a
+//! server busy from one core: if the server had to wait for the load, batches would be small, wake-ups
+//! would dominate, and all servers would look alike.
+//!
+//! - multishot receives into provided buffers, sends without a completion of their own (the echo proves
+//!   that the message has left the buffer), registered descriptors;
+//! - batches: with 16 connections or more it waits for several answers at a time;
+//! - the cheapest congestion control; one look at the clock per turn; latencies are sampled.
+//!
+//! ```text
+//! cargo run --release --bin ping -- --connect 127.0.0.1:7000 --connections 64 --seconds 3
+//! ```
+//! Prints one line of JSON ([`LoadReport`]). It talks to loopback only, and always for a bounded time.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use harness::buffer_ring::BufferRing;
+use harness::cpu_clock::cpu_time;
+use harness::load::LoadReport;
+use hdrhistogram::Histogram;
+use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+/// Submissions that fit one turn; a longer turn submits in between.
+const SUBMISSIONS: u32 = 4096;
+/// Completions the kernel can post before it has to set some aside.
+const COMPLETIONS: u32 = 32 * 1024;
+/// The buffer group of the receives.
+const GROUP: u16 = 0;
+/// A receive buffer is as large as a message, up to this.
+const LIMIT_BUFFER_BYTES: usize = 16 * 1024;
+/// At most this many receive buffers: the kernel's own limit.
+const LIMIT_BUFFERS: usize = 32 * 1024;
+/// With many connections a turn waits for a share of the answers, so that neither side wakes the other
+/// for each message.
+const TURNS_PER_ROUND: usize = 8;
+/// At most so many answers are waited for.
+const LIMIT_WANTED: usize = 16;
+/// One answer in this many has its latency recorded.
+const SAMPLE: u64 = 8;
+/// `user_data` of a failed send is the connection's with this bit.
+const SEND: u64 = 1 << 32;
+
+#[derive(Parser)]
+#[command(about = "Ping-pong load over loopback; prints one line of JSON")]
+struct Arguments {
+    /// The server, on a loopback address.
+    #[arg(long)]
+    connect: SocketAddr,
+    /// How many connections to keep busy.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// The length of a message.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    bytes: u32,
+    /// Measure for so long.
+    #[arg(long, default_value_t = 3.0, conflicts_with = "count")]
+    seconds: f64,
+    /// Run for so long before measuring.
+    #[arg(long, default_value_t = 0.5, conflicts_with = "count")]
+    warmup: f64,
+    /// Instead of a time: exactly so many messages.
+    #[arg(long)]
+    count: Option<u64>,
+    /// Give up after so long, whatever has been asked for.
+    #[arg(long, default_value_t = 600.0)]
+    limit_seconds: f64,
+    /// Give up when there was no answer for so long.
+    #[arg(long, default_value_t = 10.0)]
+    limit_silence: f64,
+    /// Report the processor time of this process too (the server's).
+    #[arg(long)]
+    watch: Option<u32>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(report) => {
+            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("ping: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<LoadReport> {
+    if !arguments.connect.ip().is_loopback() {
+        return Err(io::Error::other(format!(
+            "will not load {}: only loopback addresses are allowed",
+            arguments.connect
+        )));
+    }
+    let sockets = connect_all(arguments.connect, arguments.connections)?;
+    // Declared before the ring, so that it is dropped after it.
+    let buffers;
+    let mut ring: IoUring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_coop_taskrun()
+        .setup_no_sqarray()
+        .setup_cqsize(COMPLETIONS)
+        .build(SUBMISSIONS)?;
+    let descriptors: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+    ring.submitter().register_files(&descriptors)?;
+    let count = sockets.len().next_power_of_two().clamp(256, LIMIT_BUFFERS) as u16;
+    let bytes = arguments.bytes as usize;
+    let buffer_bytes = bytes.clamp(64, LIMIT_BUFFER_BYTES) as u32;
+    buffers = BufferRing::register(&ring.submitter(), GROUP, count, buffer_bytes)?;
+
+    let (submitter, queue, completions) = ring.split();
+    let mut load = Load {
+        submissions: Submissions { submitter, queue },
+        buffers,
+        connections: vec![Connection { sequence: 0, sent_at: 0, received: 0 }; sockets.len()],
+        messages: messages(sockets.len(), bytes),
+        bytes,
+        starved: Vec::new(),
+        remaining: arguments.count.unwrap_or(u64::MAX),
+        outstanding: 0,
+        answered: 0,
+        latency: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds"),
+    };
+    load.measure(completions, arguments)
+}
+
+fn connect_all(address: SocketAddr, count: u32) -> io::Result<Vec<TcpStream>> {
+    (0..count)
+        .map(|_| {
+            let socket = TcpStream::connect(address)?;
+            socket.set_nodelay(true)?;
+            // Cheaper than BBR, where that is the default; fails where it is not allowed.
+            let _ = sockopt::set_tcp_congestion(&socket, "reno");
+            Ok(socket)
+        })
+        .collect()
+}
+
+/// One message per connection; its first eight bytes are a counter, the rest never changes.
+fn messages(connections: usize, bytes: usize) -> Vec<u8> {
+    (0..connections * bytes).map(|index| (index % 251) as u8).collect()
+}
+
+#[derive(Clone)]
+struct Connection {
+    sequence: u64,
+    /// Nanoseconds since the start.
+    sent_at: u64,
+    /// How much of the echo has arrived.
+    received: usize,
+}
+
+struct Load<'ring> {
+    submissions: Submissions<'ring>,
+    buffers: BufferRing,
+    connections: Vec<Connection>,
+    /// What each connection has in flight, one after the other.
+    messages: Vec<u8>,
+    bytes: usize,
+    /// Connections whose receive ended because no buffer was free.
+    starved: Vec<u32>,
+    /// Messages that may still be sent.
+    remaining: u64,
+    /// Messages sent and not yet answered.
+    outstanding: usize,
+    answered: u64,
+    latency: Histogram<u64>,
+}
+
+/// What has been used up to a moment.
+struct Snapshot {
+    at: Duration,
+    answered: u64,
+    load_cpu: Duration,
+    server_cpu: Option<Duration>,
+}
+
+impl Load<'_> {
+    fn measure(
+        &mut self,
+        mut completions: cqueue::CompletionQueue<'_>,
+        arguments: &Arguments,
+    ) -> io::Result<LoadReport> {
+        let counting = arguments.count.is_some();
+        let warmup = if counting { 0.0 } else { arguments.warmup };
+        let warm_at = Duration::from_secs_f64(warmup);
+        let end_at = warm_at + Duration::from_secs_f64(arguments.seconds);
+        let limit = Duration::from_secs_f64(arguments.limit_seconds);
+        let limit_silence = Duration::from_secs_f64(arguments.limit_silence);
+
+        let start = Instant::now();
+        let mut begin = None;
+        let mut end = None;
+        let mut last_answer = (Duration::ZERO, 0);
+        for index in 0..self.connections.len() as u32 {
+            self.submissions.push(receive(index));
+            self.send_next(index, 0);
+        }
+        let share = (self.connections.len() / TURNS_PER_ROUND).clamp(1, LIMIT_WANTED);
+        while self.outstanding > 0 {
+            self.submissions.submit_and_wait(share.min(self.outstanding))?;
+            let now = start.elapsed();
+            if begin.is_none() && now >= warm_at {
+                self.latency.reset();
+                begin = Some(self.snapshot(now, arguments.watch)?);
+            }
+            completions.sync();
+            for completion in &mut completions {
+                self.complete(&completion, now.as_nanos() as u64)?;
+            }
+            completions.sync();
+            if self.buffers.publish() {
+                self.feed_starved();
+            }
+
+            let time_is_up = !counting && now >= end_at;
+            if end.is_none() && (time_is_up || self.outstanding == 0) {
+                end = Some(self.snapshot(start.elapsed(), arguments.watch)?);
+                self.remaining = 0;
+            }
+            if self.answered > last_answer.1 {
+                last_answer = (now, self.answered);
+            } else if now - last_answer.0 > limit_silence {
+                return Err(io::Error::other(format!(
+                    "no answer for {} s, {} outstanding",
+                    arguments.limit_silence, self.outstanding
+                )));
+            }
+            if now > limit {
+                return Err(io::Error::other(format!("not done after {} s", limit.as_secs_f64())));
+            }
+        }
+        let (Some(begin), Some(end)) = (begin, end) else {
+            return Err(io::Error::other("the run ended before it was warm"));
+        };
+        Ok(self.report(&begin, &end))
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &cqueue::Entry, now: u64) -> io::Result<()> {
+        let (token, result) = (completion.user_data(), completion.result());
+        let index = token as u32;
+        if token & SEND != 0 {
+            return Err(fault(index, "cannot send", result));
+        }
+        if result > 0 {
+            let id = cqueue::buffer_select(completion.flags()).expect("data comes in a buffer");
+            self.answer(index, id, result as usize, now)?;
+            if !cqueue::more(completion.flags()) {
+                self.submissions.push(receive(index));
+            }
+            return Ok(());
+        }
+        if result == -Errno::NOBUFS.raw_os_error() {
+            self.starved.push(index);
+            return Ok(());
+        }
+        Err(fault(index, "closed by the server", result))
+    }
+
+    #[inline]
+    fn answer(&mut self, index: u32, id: u16, len: usize, now: u64) -> io::Result<()> {
+        let connection = &mut self.connections[index as usize];
+        let from = index as usize * self.bytes + connection.received;
+        let to = (index as usize + 1) * self.bytes;
+        let expected = self.messages[from..to].get(..len);
+        if expected != Some(self.buffers.bytes(id, len)) {
+            return Err(fault(index, "wrong bytes", len as i32));
+        }
+        self.buffers.recycle(id);
+        connection.received += len;
+        if connection.received < self.bytes {
+            return Ok(());
+        }
+        if connection.sequence.is_multiple_of(SAMPLE) {
+            self.latency.saturating_record(now - connection.sent_at);
+        }
+        self.answered += 1;
+        self.outstanding -= 1;
+        self.send_next(index, now);
+        Ok(())
+    }
+
+    #[inline]
+    fn send_next(&mut self, index: u32, now: u64) {
+        if self.remaining == 0 {
+            return;
+        }
+        self.remaining -= 1;
+        self.outstanding += 1;
+        let connection = &mut self.connections[index as usize];
+        connection.sequence += 1;
+        connection.sent_at = now;
+        connection.received = 0;
+        let counter = (u64::from(index) << 40 | connection.sequence).to_le_bytes();
+        let start = index as usize * self.bytes;
+        let message = &mut self.messages[start..start + self.bytes];
+        let head = self.bytes.min(counter.len());
+        message[..head].copy_from_slice(&counter[..head]);
+        // MSG_WAITALL makes a short send a failure, so a skipped completion means that all has gone.
+        let send = opcode::Send::new(Fixed(index), message.as_ptr(), self.bytes as u32)
+            .flags(libc::MSG_WAITALL)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(SEND | u64::from(index));
+        self.submissions.push(send);
+    }
+
+    /// Receives again where buffers had run out, now that the finished ones are back in the ring.
+    fn feed_starved(&mut self) {
+        while let Some(index) = self.starved.pop() {
+            self.submissions.push(receive(index));
+        }
+    }
+
+    fn snapshot(&self, at: Duration, watch: Option<u32>) -> io::Result<Snapshot> {
+        Ok(Snapshot {
+            at,
+            answered: self.answered,
+            load_cpu: cpu_time(std::process::id())?,
+            server_cpu: watch.map(cpu_time).transpose()?,
+        })
+    }
+
+    fn report(&self, begin: &Snapshot, end: &Snapshot) -> LoadReport {
+        let operations = end.answered - begin.answered;
+        let seconds = (end.at - begin.at).as_secs_f64();
+        let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1000.0;
+        let server_cpu = end.server_cpu.zip(begin.server_cpu);
+        LoadReport {
+            connections: self.connections.len(),
+            bytes: self.bytes,
+            operations,
+            seconds,
+            ops_per_second: operations as f64 / seconds,
+            p50_us: quantile(0.5),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: quantile(1.0),
+            errors: 0,
+            load_cpu_seconds: (end.load_cpu - begin.load_cpu).as_secs_f64(),
+            server_cpu_seconds: server_cpu.map(|(end, begin)| (end - begin).as_secs_f64()),
+        }
+    }
+}
+
+fn fault(index: u32, what: &str, result: i32) -> io::Error {
+    let reason = match result {
+        0.. => format!("{result} bytes"),
+        _ => io::Error::from_raw_os_error(-result).to_string(),
+    };
+    io::Error::other(format!("connection {index}: {what} ({reason})"))
+}
+
+struct Submissions<'ring> {
+    submitter: io_uring::Submitter<'ring>,
+    queue: squeue::SubmissionQueue<'ring>,
+}
+
+impl Submissions<'_> {
+    #[inline]
+    fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: a send points at the connection's message, which stays as it is until its echo has
+        // arrived; `messages` never grows.
+        while unsafe { self.queue.push(&entry) }.is_err() {
+            self.make_room();
+        }
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        self.queue.sync();
+        self.submitter.submit().expect("io_uring takes well-formed entries");
+        self.queue.sync();
+    }
+
+    fn submit_and_wait(&mut self, want: usize) -> io::Result<()> {
+        let second = Timespec::new().sec(1);
+        self.queue.sync();
+        let result = self.submitter.submit_with_args(want, &SubmitArgs::new().timespec(&second));
+        self.queue.sync();
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn receive(index: u32) -> squeue::Entry {
+    opcode::RecvMulti::new(Fixed(index), GROUP).build().user_data(index.into())
+}

@@ -1,0 +1,70 @@
+//! `steps`: user-mode instructions per operation of a running echo server, counted exactly.
+//!
+//! Single-steps the server while `ping` sends a small number of messages, then again with a larger one:
+//! what both runs have in common (accepting, closing) cancels out in the difference.
+//!
+//! ```text
+//! cargo build --release && target/release/raw-uring --listen 127.0.0.1:7000 &
+//! target/release/steps --pid $! --connect 127.0.0.1:7000
+//! ```
+//! Prints one line of JSON ([`StepsReport`]).
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use clap::Parser;
+use harness::affinity::pinned;
+use harness::programs::program;
+use harness::single_step::{Stepper, StepsReport};
+
+#[derive(Parser)]
+#[command(about = "User-mode instructions per operation of a running echo server")]
+struct Arguments {
+    /// The server's process.
+    #[arg(long)]
+    pid: u32,
+    /// Where it listens.
+    #[arg(long)]
+    connect: SocketAddr,
+    /// How many connections to keep busy.
+    #[arg(long, default_value_t = 64)]
+    connections: u32,
+    /// Messages of the first run.
+    #[arg(long, default_value_t = 500)]
+    count_low: u64,
+    /// Messages of the second run.
+    #[arg(long, default_value_t = 1500)]
+    count_high: u64,
+    /// Run the load on this core.
+    #[arg(long, default_value_t = 1)]
+    load_core: usize,
+}
+
+fn main() -> io::Result<()> {
+    let arguments = Arguments::parse();
+    let mut stepper = Stepper::attach(arguments.pid)?;
+    let mut instructions = |count| stepper.count(&mut load(&arguments, count));
+    let low = instructions(arguments.count_low)?;
+    let high = instructions(arguments.count_high)?;
+    let operations = arguments.count_high - arguments.count_low;
+    let report = StepsReport {
+        instructions_low: low,
+        instructions_high: high,
+        operations,
+        instructions_per_operation: (high as f64 - low as f64) / operations as f64,
+    };
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
+
+fn load(arguments: &Arguments, count: u64) -> Command {
+    let mut command = pinned(arguments.load_core, &program("ping"));
+    command.args(["--connect", &arguments.connect.to_string()]);
+    command.args(["--connections", &arguments.connections.to_string()]);
+    command.args(["--count", &count.to_string()]);
+    // A stepped server is some thousand times slower, more so on a busy machine.
+    command.args(["--limit-silence", "120"]);
+    command.stdout(Stdio::null());
+    command
+}

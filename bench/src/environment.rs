@@ -1,0 +1,83 @@
+//! Under what circumstances numbers were made: the head of every report.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::programs::{BENCH, c_version, output};
+
+/// Crates whose versions matter to the reader.
+const CRATES: [&str; 8] = [
+    "io-uring",
+    "rustix",
+    "tokio",
+    "tokio-util",
+    "may",
+    "crossbeam-channel",
+    "rayon",
+    "coracle-loop",
+];
+
+/// The list at the top of a report: command, date, machine, versions.
+pub fn markdown() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let lines = [
+        ("command", format!("`cargo run --release -- {}` in `bench/`", arguments.join(" "))),
+        ("date", run("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])),
+        ("commit", run("git", &["-C", BENCH, "rev-parse", "--short", "HEAD"])),
+        ("kernel", run("uname", &["--kernel-name", "--kernel-release", "--machine"])),
+        ("processor", processor()),
+        (
+            "compilers",
+            format!("{}, cc {}", run("rustc", &["--version"]), run("cc", &["-dumpversion"])),
+        ),
+        ("crates", crates()),
+        ("C libraries", c_libraries()),
+    ];
+    lines.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect()
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    output(Command::new(program).args(arguments)).unwrap_or_else(|| "unknown".into())
+}
+
+fn processor() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field =
+        |line: &str| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim().to_owned());
+    let models: Vec<String> = info.lines().filter_map(field).collect();
+    match models.first() {
+        Some(model) => format!("{model}, {} cores", models.len()),
+        None => "unknown".into(),
+    }
+}
+
+fn crates() -> String {
+    let lock = fs::read_to_string(Path::new(BENCH).join("Cargo.lock")).unwrap_or_default();
+    let found = CRATES.iter().filter_map(|name| Some(format!("{name} {}", locked(&lock, name)?)));
+    found.collect::<Vec<_>>().join(", ")
+}
+
+/// The version of `name` in the text of a Cargo.lock.
+fn locked<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+    rest.split_once('"').map(|(version, _)| version)
+}
+
+fn c_libraries() -> String {
+    let found = ["libevent", "libuv"]
+        .iter()
+        .filter_map(|library| Some(format!("{library} {}", c_version(library)?)));
+    let found: Vec<String> = found.collect();
+    if found.is_empty() { "none".into() } else { found.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_version_is_found_in_the_lock_file() {
+        let lock = "[[package]]\nname = \"may\"\nversion = \"0.3.51\"\nsource = \"x\"\n";
+        assert_eq!(super::locked(lock, "may"), Some("0.3.51"));
+        assert_eq!(super::locked(lock, "tokio"), None);
+    }
+}

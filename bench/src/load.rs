@@ -1,0 +1,80 @@
+//! The load: how `ping` is started, and what it reports.
+
+use std::io;
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+
+use crate::affinity::pinned;
+use crate::programs::program;
+use crate::server::Server;
+
+/// How much to send.
+#[derive(Clone, Copy, Debug)]
+pub enum Amount {
+    /// As much as possible, measured for a time after a warm-up, both in seconds.
+    Time {
+        /// Not measured.
+        warmup: f64,
+        /// Measured.
+        seconds: f64,
+    },
+    /// Exactly so many messages.
+    Count(u64),
+}
+
+/// The result of one run of `ping`. Every answer counted here was compared with what was sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Connections that were kept busy.
+    pub connections: usize,
+    /// Bytes of each message.
+    pub bytes: usize,
+    /// Messages answered in the measured time.
+    pub operations: u64,
+    /// The measured time, without the warm-up.
+    pub seconds: f64,
+    /// Operations per second.
+    pub ops_per_second: f64,
+    /// Half of the sampled answers took at most this long, in microseconds.
+    pub p50_us: f64,
+    /// 99 % of them.
+    pub p99_us: f64,
+    /// 99.9 % of them.
+    pub p999_us: f64,
+    /// The slowest of them.
+    pub max_us: f64,
+    /// Wrong or missing answers. Any ends the run, so a finished report says 0.
+    pub errors: u64,
+    /// The generator's own processor time in the measured time.
+    pub load_cpu_seconds: f64,
+    /// The server's, when `ping` was told whom to watch.
+    pub server_cpu_seconds: Option<f64>,
+}
+
+/// Runs `ping` on `core` against `server` and returns its report.
+///
+/// # Errors
+/// When a wrong byte came back, an answer was missing, or the time limit was reached.
+pub fn run(
+    server: &Server,
+    core: usize,
+    connections: u32,
+    amount: Amount,
+) -> io::Result<LoadReport> {
+    let mut ping = pinned(core, &program("ping"));
+    ping.args(["--connect", &server.address().to_string()]);
+    ping.args(["--connections", &connections.to_string()]);
+    ping.args(["--watch", &server.pid().to_string()]);
+    match amount {
+        Amount::Time { warmup, seconds } => {
+            ping.args(["--warmup", &warmup.to_string(), "--seconds", &seconds.to_string()])
+        }
+        Amount::Count(count) => ping.args(["--count", &count.to_string()]),
+    };
+    let output = ping.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("ping failed: {}", output.status)));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}

@@ -1,0 +1,98 @@
+//! Builds the programs that are compared, and finds them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where this workspace lives.
+pub const BENCH: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The directory that holds this program and the others of the workspace.
+///
+/// # Panics
+/// When the running program has no path.
+pub fn directory() -> PathBuf {
+    let program = std::env::current_exe().expect("a running program has a path");
+    program.parent().expect("a program lies in a directory").to_path_buf()
+}
+
+/// A program of this workspace, built or not.
+pub fn program(name: &str) -> PathBuf {
+    directory().join(name)
+}
+
+/// The program `coracle` of the repository, built or not.
+pub fn coracle() -> PathBuf {
+    Path::new(BENCH).join("../target/release/coracle")
+}
+
+/// Builds the servers and tools of this workspace beside the running program.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_workspace() -> io::Result<()> {
+    let directory = directory();
+    let target = directory.parent().expect("programs lie in TARGET/release");
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(BENCH).args(["build", "--release", "--quiet", "--target-dir"]).arg(target);
+    for package in ["coracle-bench", "tokio-echo", "may-echo"] {
+        cargo.args(["--package", package]);
+    }
+    // Not `bench`, which is running.
+    for program in ["raw-epoll", "raw-uring", "ping", "steps", "tokio-echo", "may-echo"] {
+        cargo.args(["--bin", program]);
+    }
+    run(&mut cargo)
+}
+
+/// Builds the program `coracle`, if the repository has it already.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_coracle() -> io::Result<()> {
+    let root = Path::new(BENCH).join("..");
+    if !root.join("apps/coracle-cli/Cargo.toml").exists() {
+        return Ok(());
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(&root).args(["build", "--release", "--quiet", "--package", "coracle-cli"]);
+    run(cargo.args(["--target-dir", "target"]))
+}
+
+/// Builds `peers/SOURCE` against the C library `library`, which Debian's `package` brings.
+///
+/// # Errors
+/// The reason in words: the library or a tool is missing, or the compiler fails.
+pub fn build_c(name: &str, source: &str, library: &str, package: &str) -> Result<(), String> {
+    let flags = pkg_config(&["--cflags", "--libs", library])
+        .ok_or_else(|| format!("{package} is not installed"))?;
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Wextra", "-o"]).arg(program(name));
+    cc.arg(Path::new(BENCH).join("peers").join(source)).args(flags.split_whitespace());
+    run(&mut cc).map_err(|error| error.to_string())
+}
+
+/// The version of an installed C library.
+pub fn c_version(library: &str) -> Option<String> {
+    pkg_config(&["--modversion", library])
+}
+
+fn pkg_config(arguments: &[&str]) -> Option<String> {
+    output(Command::new("pkg-config").args(arguments))
+}
+
+/// What a command prints, without the line end; nothing when it fails.
+pub fn output(command: &mut Command) -> Option<String> {
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(io::Error::other(format!("{name} failed: {status}"))),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot run {name}: {error}"))),
+    }
+}

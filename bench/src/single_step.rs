@@ -1,0 +1,138 @@
+//! Counts the user-mode instructions of another process, one by one.
+//!
+//! `ptrace` stops the process after each instruction it executes; the stops are counted. That is slow
+//! (some 300,000 a second) and exact, needs no hardware counters, and works for any program: valgrind
+//! 3.19 cannot be stopped while a program waits in `io_uring_enter`. What happens inside a system call is
+//! the kernel's and not counted; the `syscall` instruction itself is one.
+
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::process::Command;
+use std::ptr::null_mut;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// A process has settled when it executes nothing for this long.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// A process whose threads are all being single-stepped. They run on, unstepped, when this program ends.
+pub struct Stepper {
+    instructions: u64,
+}
+
+impl Stepper {
+    /// Stops every thread of `pid` and starts to step them.
+    ///
+    /// # Errors
+    /// When there is no such process, or it may not be traced.
+    pub fn attach(pid: u32) -> io::Result<Stepper> {
+        for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let name = entry?.file_name();
+            let thread: libc::pid_t = name
+                .to_str()
+                .and_then(|name| name.parse().ok())
+                .ok_or_else(|| io::Error::other("a task of /proc is not a number"))?;
+            ptrace(libc::PTRACE_SEIZE, thread, libc::PTRACE_O_TRACECLONE as usize)?;
+            ptrace(libc::PTRACE_INTERRUPT, thread, 0)?;
+        }
+        Ok(Stepper { instructions: 0 })
+    }
+
+    /// Runs `load` to its end, waits until the stepped process has settled, and returns how many
+    /// instructions that took.
+    ///
+    /// # Errors
+    /// When the load cannot be started or fails.
+    pub fn count(&mut self, load: &mut Command) -> io::Result<u64> {
+        let before = self.instructions;
+        let load = load.spawn()?.id() as libc::pid_t;
+        loop {
+            match self.step(0)? {
+                Step::Ended { who, code } if who == load => {
+                    if code != 0 {
+                        return Err(io::Error::other(format!("the load failed with code {code}")));
+                    }
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let mut last = Instant::now();
+        while last.elapsed() < QUIET {
+            match self.step(libc::WNOHANG)? {
+                Step::None => thread::sleep(Duration::from_micros(100)),
+                _ => last = Instant::now(),
+            }
+        }
+        Ok(self.instructions - before)
+    }
+
+    /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction.
+    fn step(&mut self, options: libc::c_int) -> io::Result<Step> {
+        let mut status = 0;
+        // SAFETY: writes one status word.
+        let who = unsafe { libc::waitpid(-1, &mut status, options | libc::__WALL) };
+        if who < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if who == 0 {
+            return Ok(Step::None);
+        }
+        if !libc::WIFSTOPPED(status) {
+            let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
+            return Ok(Step::Ended { who, code });
+        }
+        let signal = libc::WSTOPSIG(status);
+        let tells_of_event = status >> 16 != 0;
+        let deliver = if signal == libc::SIGTRAP && !tells_of_event {
+            self.instructions += 1;
+            0
+        } else if tells_of_event {
+            // Attached, or a new thread: not a signal for the process.
+            0
+        } else {
+            signal as usize
+        };
+        match ptrace(libc::PTRACE_SINGLESTEP, who, deliver) {
+            // The thread was killed in between.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            result => result?,
+        }
+        Ok(Step::Stepped)
+    }
+}
+
+/// What one wait brought.
+enum Step {
+    /// Nothing, and we were not to wait.
+    None,
+    Stepped,
+    Ended {
+        who: libc::pid_t,
+        code: i32,
+    },
+}
+
+/// The requests used here take their argument in `data` and no address.
+fn ptrace(request: libc::c_uint, thread: libc::pid_t, data: usize) -> io::Result<()> {
+    // SAFETY: none of SEIZE, INTERRUPT and SINGLESTEP reads or writes this program's memory.
+    let result = unsafe { libc::ptrace(request, thread, null_mut::<libc::c_void>(), data) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The result of one run of `steps`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StepsReport {
+    /// Instructions of the run with fewer operations.
+    pub instructions_low: u64,
+    /// Instructions of the run with more.
+    pub instructions_high: u64,
+    /// How many operations the second run had more than the first.
+    pub operations: u64,
+    /// The difference of instructions divided by the difference of operations.
+    pub instructions_per_operation: f64,
+}

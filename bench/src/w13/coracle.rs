@@ -1,0 +1,19 @@
+//! coracle's own worker pool.
+
+use coracle_loop::pool::{self, PoolSettings};
+
+use super::Pool;
+
+pub(super) struct Workers(pool::Pool);
+
+impl Pool for Workers {
+    fn new(threads: usize) -> Workers {
+        let settings = PoolSettings { threads, ..PoolSettings::default() };
+        Workers(pool::Pool::new(settings).expect("threads start"))
+    }
+
+    fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        // The producers' windows keep the queue far from its limit.
+        assert!(self.0.submit(Box::new(job)).is_ok(), "the pool refuses no job");
+    }
+}

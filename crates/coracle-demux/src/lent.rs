@@ -1,0 +1,155 @@
+//! Buffers the seam lends for the length of one callback: an idle connection holds none.
+//!
+//! ```text
+//!  pool ──id──► kernel fills it ──► Completion(Lent) ──► callback ──drop──► returned ──► pool
+//! ```
+//!
+//! All buffers are one allocation. A [`Lent`] names one of them and gives it back when dropped; the
+//! backend collects what was returned at its next wait.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+
+/// The buffers of one demultiplexer. Loop thread only.
+pub(crate) struct LentPool {
+    bytes: Box<[UnsafeCell<u8>]>,
+    count: u16,
+    size: usize,
+    /// Buffers that came back, last in first out: the one just used is still in the processor's cache.
+    returned: Returned,
+}
+
+/// A stack of ids with room for all of them.
+struct Returned {
+    ids: Box<[Cell<u16>]>,
+    len: Cell<usize>,
+}
+
+impl Returned {
+    #[inline]
+    fn push(&self, id: u16) {
+        self.ids[self.len.get()].set(id);
+        self.len.set(self.len.get() + 1);
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<u16> {
+        let top = self.len.get().checked_sub(1)?;
+        self.len.set(top);
+        Some(self.ids[top].get())
+    }
+}
+
+impl LentPool {
+    /// `count` buffers of `size` bytes, all of them in the caller's hands (not in `returned`).
+    pub(crate) fn new(count: u16, size: u32) -> Rc<LentPool> {
+        let size = size as usize;
+        let bytes = vec![0u8; usize::from(count) * size].into_boxed_slice();
+        // SAFETY: `UnsafeCell<u8>` has the layout of `u8` (repr(transparent)), and the box is unique.
+        let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
+        let ids = (0..count).map(|_| Cell::new(0)).collect();
+        let returned = Returned { ids, len: Cell::new(0) };
+        Rc::new(LentPool { bytes, count, size, returned })
+    }
+
+    /// Bytes per buffer.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Where buffer `id` begins; `size()` bytes follow. The kernel or a system call fills it.
+    #[inline]
+    pub(crate) fn buffer(&self, id: u16) -> *mut u8 {
+        assert!(id < self.count, "the kernel named a buffer that there is not");
+        let base = self.bytes.as_ptr() as *mut u8;
+        // SAFETY: `bytes` is `count * size` long, and `id` is below `count`.
+        unsafe { base.add(usize::from(id) * self.size) }
+    }
+
+    /// Lets `fill` write into buffer `id`, which must not be lent or with the kernel.
+    #[inline]
+    pub(crate) fn fill<T>(&self, id: u16, fill: impl FnOnce(&mut [u8]) -> T) -> T {
+        // SAFETY: the id is in the backend's hands, so no `Lent` names it and the kernel does not know
+        // it; `&mut` access is exclusive for the length of the call.
+        fill(unsafe { std::slice::from_raw_parts_mut(self.buffer(id), self.size) })
+    }
+
+    /// Wraps the first `len` bytes of buffer `id`, which the kernel has just filled.
+    #[inline]
+    pub(crate) fn lend(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
+        assert!(len <= self.size, "the kernel filled more than a buffer");
+        Lent { start: self.buffer(id), len: len as u32, id, pool: Some(Rc::clone(self)) }
+    }
+
+    /// The next buffer that came back since it was lent.
+    #[inline]
+    pub(crate) fn take_returned(&self) -> Option<u16> {
+        self.returned.pop()
+    }
+
+    /// Whether a buffer has come back.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.returned.len.get() > 0
+    }
+
+    /// Gives buffer `id` back without having lent it.
+    #[inline]
+    pub(crate) fn give_back(&self, id: u16) {
+        self.returned.push(id);
+    }
+}
+
+/// Received bytes in a buffer of the seam's; dropping it gives the buffer back.
+///
+/// An empty one is the end of a stream (or an empty datagram). Copy out what is to be kept: the seam
+/// has a bounded number of buffers, and receiving stops while all of them are lent.
+pub struct Lent {
+    /// Where the bytes are: in buffer `id` of the pool, or nowhere.
+    start: *const u8,
+    len: u32,
+    id: u16,
+    pool: Option<Rc<LentPool>>,
+}
+
+impl Lent {
+    /// The end of a stream: no bytes, no buffer.
+    pub(crate) fn end() -> Lent {
+        Lent { start: std::ptr::dangling(), len: 0, id: 0, pool: None }
+    }
+
+    /// Bytes from where the kernel cannot fill a buffer of the pool: they are a pool of their own.
+    pub(crate) fn owned(bytes: &[u8]) -> Lent {
+        let pool = LentPool::new(1, bytes.len() as u32);
+        pool.fill(0, |space| space.copy_from_slice(bytes));
+        pool.lend(0, bytes.len())
+    }
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `lend` made this from a buffer of at least `len` bytes, which the pool keeps allocated.
+        // While this `Lent` lives the id is neither in `returned` nor with the kernel: nobody writes there.
+        unsafe { std::slice::from_raw_parts(self.start, self.len as usize) }
+    }
+}
+
+impl Drop for Lent {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give_back(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,268 @@
+//! What has the kernel done for us? One completion contract over io_uring, epoll, poll, select and a
+//! simulated kernel.
+//!
+//! A loop [submits](Demux::submit) an [`Operation`] and is told what came of it, at once or later as a
+//! [`Completion`]. On io_uring the kernel does the work; on epoll, poll and select one shared adaptor
+//! does it when the descriptor is ready; the simulator makes it up from a seed. The loop cannot tell
+//! them apart, which is the point: **all** of coracle's I/O passes through the [`Demux`] trait, so all
+//! of it can run under a simulated kernel with a virtual clock and injected faults.
+//!
+//! ```text
+//!            submit(Operation) ──► Done(Finished)          it finished at once
+//!   loop ───────────────────────► Pending(Token)           it is in flight
+//!     ▲      wait(timeout), then next(), next(), …
+//!     └─────────────────────────── Completion { token, more, result, payload }
+//! ```
+//!
+//! # Example
+//! ```
+//! use coracle_demux::{Demux, Operation, Outcome, Payload, Settings, Submitted};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let mut demux = coracle_demux::open(Settings::default())?; // io_uring, else epoll, else poll
+//! let (a, b) = demux.socket_pair()?;
+//!
+//! let Submitted::Pending(receive) = demux.submit(Operation::ReceiveLent { socket: b }) else {
+//!     unreachable!("a multishot operation is always pending");
+//! };
+//! demux.submit(Operation::Send { socket: a, payload: Payload::from(b"ahoy".to_vec()) });
+//!
+//! 'received: loop {
+//!     demux.wait(None)?;
+//!     while let Some(completion) = demux.next() {
+//!         if completion.token == receive {
+//!             let Outcome::Lent(bytes) = completion.result? else { unreachable!() };
+//!             assert_eq!(&bytes[..], b"ahoy");
+//!             break 'received;
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to read on
+//! The contract is on [`Demux`]. `readiness.rs` keeps it over epoll, poll and select, `uring.rs` over
+//! io_uring, `sim.rs` over nothing at all; `tests/contract.rs` holds all five to it.
+
+mod address;
+mod attempt;
+mod backend;
+mod descriptor;
+mod epoll;
+mod file;
+mod fork;
+mod lent;
+mod mailbox;
+mod memory;
+mod operation;
+mod poll;
+mod readiness;
+mod select;
+mod signal;
+pub mod sim;
+mod socket;
+mod uring;
+mod wakeup;
+
+pub use address::Address;
+pub use backend::{Backend, Features, Job, Settings, Threads, open};
+pub use lent::Lent;
+pub use memory::{Memory, Payload};
+pub use operation::{
+    Completion, FileKind, Finished, Handle, Interest, Message, Metadata, OpenOptions, Operation,
+    Outcome, Outgoing, Readiness, Submitted, Token,
+};
+pub use signal::force_exit_on_second;
+pub use socket::{SocketKind, SocketOption};
+pub use wakeup::{Waker, WakeupKind};
+
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The contract between a loop and a kernel. Loop thread only: a `Demux` is made, used and dropped on
+/// one thread; other threads hold its [`Waker`].
+///
+/// # The contract
+///
+/// A sixth backend must keep these; `tests/contract.rs` checks them by number.
+///
+/// 1. **Everything passes here.** Sockets, files, children, signals, time and randomness: nothing above
+///    this trait asks the kernel for I/O by another way. Descriptors are named by [`Handle`], which is
+///    generation-checked: a stale one is answered with `EBADF` and touches nothing.
+/// 2. **Submit** answers [`Done`](Submitted::Done) or [`Pending`](Submitted::Pending). Nothing of the
+///    caller's runs inside `submit` or `cancel`. A backend may say either wherever the operation can
+///    finish at once (io_uring says `Pending`, the readiness backends mostly `Done`, the simulator tosses
+///    a coin); multishot operations are always `Pending` unless refused.
+/// 3. **Exactly one final completion** (`more == false`) follows each `Pending`. The multishot operations
+///    `Accept`, `ReceiveLent` and `Signal` may have any number before it, and may end at any time without
+///    an error (the final completion then carries an ordinary outcome): whoever wants more submits again.
+/// 4. **Cancel asks.** The final completion still comes: `ECANCELED` if nothing was done, and otherwise
+///    what was done; bytes, an accepted connection or a short count are never thrown away. Memory comes
+///    back in `payload` either way, and nothing the kernel may still touch is freed before that.
+/// 5. **Close is an operation.** From `adopt` (or `socket`, or `Accepted`) to the completion of `Close`
+///    the seam owns the descriptor. `Close` makes the handle stale at once, cancels everything in flight
+///    on it, awaits each final completion, then closes; its own completion is the last that concerns it.
+///    [Lent](Demux::lend) descriptors are forgotten, not closed.
+/// 6. **Three ways to receive.** *Lent*: into a buffer of the seam's that goes back when the [`Lent`] is
+///    dropped; running out of buffers is a pause until one is back, never an error. *Into memory* the
+///    operation owns, or that a parked coroutine lends. *Readiness* ([`Operation::Poll`]), for foreign
+///    code that does its own I/O.
+/// 7. **Order.** At most one receiving (accept, receive, receive message) and one sending operation
+///    (connect, send, send message, send file) in flight per descriptor; a second one is refused with
+///    `EALREADY`. Any number of polls. Sends try first; receives wait first unless the last one filled
+///    its space.
+/// 8. **A poll is one-shot**, and levels are reported: if the descriptor is ready when it is submitted, it
+///    completes. It may complete spuriously, it is never lost. A peer's half-close is told apart from data
+///    and from errors ([`Readiness::READ_CLOSED`]).
+/// 9. **send_file** sends what is in the page cache without waiting for the disk; what is not is read by a
+///    [thread](Threads) first.
+/// 10. **Wait** returns when a completion may be there, the time-out is over, a [`Waker`] was used, or for
+///     no reason at all. `Some(Duration::ZERO)` never sleeps but does look; `None` sleeps without
+///     a system call until something happens. A wake-up is never lost: one that came since the last wait
+///     returned makes the next return at once. After it, [`next`](Demux::next) gives the completions one
+///     at a time; those not taken are kept. Results are determined when taken, so what a callback did to
+///     later operations of the same batch (cancel, close) is respected.
+/// 11. **Blocking work is never done inline.** File operations on backends that cannot do them without
+///     waiting run on a thread of [`Settings::threads`]. If none is to be had, they fail with `EAGAIN`.
+/// 12. **Signals** only set a flag and wake the loop; the completion does the work. A signal submitted
+///     twice completes both. Several arrivals may become one completion.
+/// 13. **Refusals are ordinary.** `EINTR` never surfaces and `EAGAIN` only as in 11; `ECONNABORTED` in
+///     accept is skipped; `EMFILE`, `ENFILE`, `ENOBUFS` and `ENOMEM` end an accept with that error and
+///     nothing is lost: waiting connections stay in the backlog. A full completion queue is drained. A Unix
+///     socket whose backlog is full refuses with `ECONNREFUSED`.
+/// 14. **After a fork** the child must not use it: every call answers `EOWNERDEAD`, and dropping it there
+///     leaves the parent's kernel objects alone.
+/// 15. **Time** is monotonic and [`now`](Demux::now) never goes back. The simulator's is virtual.
+pub trait Demux {
+    /// Which backend this is.
+    fn backend(&self) -> Backend;
+
+    /// What this backend can do and what it costs.
+    fn features(&self) -> Features;
+
+    /// The present, on the monotonic clock that time-outs are measured by.
+    fn now(&self) -> Instant;
+
+    /// A random number for seeding hash keys and jitter; from the simulator, the same in each replay.
+    fn seed(&mut self) -> u64;
+
+    // --- Calls that never wait ---------------------------------------------------------------------
+
+    /// Makes a socket: close-on-exec, and never blocking the thread.
+    fn socket(&mut self, kind: SocketKind) -> io::Result<Handle>;
+
+    /// Makes two connected Unix stream sockets.
+    fn socket_pair(&mut self) -> io::Result<(Handle, Handle)>;
+
+    /// Gives a socket its local address.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, `EACCES`, `EADDRNOTAVAIL`, …: as bind(2).
+    fn bind(&mut self, socket: Handle, address: &Address) -> io::Result<()>;
+
+    /// Lets a bound socket accept connections.
+    fn listen(&mut self, socket: Handle, backlog: i32) -> io::Result<()>;
+
+    /// Sets a socket option.
+    fn set_option(&mut self, socket: Handle, option: SocketOption) -> io::Result<()>;
+
+    /// The address the socket is bound to.
+    fn local_address(&self, socket: Handle) -> io::Result<Address>;
+
+    /// The address of the other end.
+    fn peer_address(&self, socket: Handle) -> io::Result<Address>;
+
+    /// Takes over a descriptor: from here until its `Close` completes the seam owns it.
+    ///
+    /// # Errors
+    /// The descriptor is closed on error. select refuses descriptors of `FD_SETSIZE` (1024) and above.
+    fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle>;
+
+    /// Borrows a descriptor for [`Operation::Poll`] only, until [`reclaim`](Demux::reclaim).
+    ///
+    /// The number must stay open meanwhile; the loop's guard sees to that by owning its owner.
+    fn lend(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Handle>;
+
+    /// Ends a [`lend`](Demux::lend): polls in flight complete with `ECANCELED`, and from the moment this
+    /// returns the kernel watches the descriptor no more on behalf of this handle.
+    fn reclaim(&mut self, handle: Handle);
+
+    /// Gives up a descriptor so that another loop can [`adopt`](Demux::adopt) it.
+    ///
+    /// # Errors
+    /// `EBUSY` while an operation is in flight on it: cancel and await that first.
+    fn detach(&mut self, handle: Handle) -> io::Result<Descriptor>;
+
+    // --- Operations ------------------------------------------------------------------------------------
+
+    /// Starts an operation.
+    fn submit(&mut self, operation: Operation) -> Submitted;
+
+    /// Sends as much of `bytes` as can be sent at once, without taking them over, and says how much that was.
+    ///
+    /// `Ok(0)` when nothing could be sent, and on backends that do not try: io_uring hands sends over in
+    /// batches, and the simulator tosses a coin. What is left is then the business of [`Operation::Send`].
+    ///
+    /// # Errors
+    /// As [`Operation::Send`].
+    fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Asks for the end of an operation in flight; a stale token is ignored.
+    fn cancel(&mut self, token: Token);
+
+    /// Waits until something has happened, at most for `timeout`.
+    ///
+    /// # Errors
+    /// Only what cannot be answered otherwise: the kernel object is broken, or (simulator) nothing can
+    /// ever happen any more.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// The next completion, if one is there. Does not wait.
+    fn next(&mut self) -> Option<Completion>;
+
+    /// Ends a [`wait`](Demux::wait) from any thread.
+    fn waker(&self) -> Waker;
+
+    // --- Looking in ------------------------------------------------------------------------------------
+
+    /// How many operations are in flight.
+    fn in_flight(&self) -> usize;
+
+    /// What is in flight, a line each: `token operation on descriptor`.
+    fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result;
+
+    /// A descriptor that polls readable when [`wait`](Demux::wait) would find something, for embedding
+    /// this loop in another; `None` where the backend has none (poll, select, simulator).
+    fn as_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A descriptor on its way into, out of, or between demultiplexers.
+#[derive(Debug)]
+pub enum Descriptor {
+    /// A descriptor of the operating system.
+    Os(OwnedFd),
+    /// A descriptor of a simulated kernel.
+    Sim(sim::SimDescriptor),
+}
+
+impl Descriptor {
+    /// The operating system's descriptor, or an error for one that only a simulated kernel knows.
+    fn into_os(self) -> io::Result<OwnedFd> {
+        match self {
+            Descriptor::Os(fd) => Ok(fd),
+            Descriptor::Sim(_) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a simulated descriptor can only be adopted by a demultiplexer of its own kernel",
+            )),
+        }
+    }
+}
+
+impl<T: Into<OwnedFd>> From<T> for Descriptor {
+    fn from(fd: T) -> Descriptor {
+        Descriptor::Os(fd.into())
+    }
+}

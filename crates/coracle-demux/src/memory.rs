@@ -1,0 +1,254 @@
+//! Memory that the kernel may use until an operation's final completion.
+//!
+//! io_uring reads and writes user memory *after* `submit` has returned, so an operation owns what the
+//! kernel may touch and the completion gives it back:
+//!
+//! ```text
+//!  caller ──Payload──► submit ──► in flight: the seam owns it, the kernel may touch it
+//!     ▲                                                │
+//!     └──────── Completion::payload ◄── final completion
+//! ```
+//!
+//! A parked coroutine is the one caller that cannot go away before its completion; it may lend plain
+//! slices through the `unsafe` constructors instead of giving up ownership.
+#![allow(unsafe_code)]
+
+use bytes::{Buf, Bytes};
+use std::fmt;
+use std::ptr::NonNull;
+
+/// One stretch of bytes, owned by an operation while it is in flight.
+///
+/// ```
+/// use coracle_demux::Memory;
+///
+/// let mut memory = Memory::from(b"hello, coracle".to_vec());
+/// memory.advance(7);                       // seven bytes were sent
+/// assert_eq!(memory.as_slice(), b"coracle");
+/// assert_eq!(memory.into_vec(), b"hello, coracle"); // the allocation comes back whole
+/// ```
+pub struct Memory(Kind);
+
+enum Kind {
+    /// The bytes from `start` on.
+    Owned {
+        bytes: Vec<u8>,
+        start: usize,
+    },
+    Shared(Bytes),
+    Borrowed {
+        start: NonNull<u8>,
+        len: usize,
+        writable: bool,
+    },
+}
+
+// SAFETY: owned and shared bytes are `Send`. Borrowed ones are a pointer that one operation holds alone and
+// whose target its owner promised to leave alone; which thread works on it meanwhile makes no difference.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Lends `bytes` to the kernel for one sending operation, without a copy.
+    ///
+    /// # Safety
+    /// `bytes` must stay alive and unchanged until the operation's final completion has been taken
+    /// from the seam. Only a parked coroutine can promise that.
+    pub unsafe fn borrowed(bytes: &[u8]) -> Memory {
+        let len = bytes.len();
+        Memory(Kind::Borrowed { start: NonNull::from(bytes).cast(), len, writable: false })
+    }
+
+    /// Lends `space` to the kernel for one receiving operation, without a copy.
+    ///
+    /// # Safety
+    /// `space` must stay alive and must not be looked at or changed until the operation's final
+    /// completion has been taken from the seam. Only a parked coroutine can promise that.
+    pub unsafe fn borrowed_mut(space: &mut [u8]) -> Memory {
+        let len = space.len();
+        Memory(Kind::Borrowed { start: NonNull::from(space).cast(), len, writable: true })
+    }
+
+    /// The bytes still to be sent, or the space still to be filled.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Kind::Owned { bytes, start } => &bytes[*start..],
+            Kind::Shared(bytes) => bytes,
+            // SAFETY: whoever made this keeps the slice alive and, while it is lent, unchanged;
+            // `advance` never leaves its bounds.
+            Kind::Borrowed { start, len, .. } => unsafe {
+                std::slice::from_raw_parts(start.as_ptr(), *len)
+            },
+        }
+    }
+
+    /// The space to be filled, or `None` when this memory is only for sending.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        match &mut self.0 {
+            Kind::Owned { bytes, start } => Some(&mut bytes[*start..]),
+            Kind::Shared(_) | Kind::Borrowed { writable: false, .. } => None,
+            Kind::Borrowed { start, len, writable: true } => {
+                // SAFETY: made from a `&mut [u8]` whose owner promised not to touch it meanwhile, and
+                // `&mut self` makes this the only view; bounds as above.
+                Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), *len) })
+            }
+        }
+    }
+
+    /// How many bytes are left.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Whether no byte is left.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Skips `count` bytes that have been sent or filled.
+    ///
+    /// # Panics
+    /// When `count` is more than [`len`](Memory::len).
+    #[inline]
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "advanced past the end of an operation's memory");
+        match &mut self.0 {
+            Kind::Owned { start, .. } => *start += count,
+            Kind::Shared(bytes) => bytes.advance(count),
+            Kind::Borrowed { start, len, .. } => {
+                // SAFETY: `count` is at most `len`, so this stays within the slice or at its end.
+                *start = unsafe { start.add(count) };
+                *len -= count;
+            }
+        }
+    }
+
+    /// The allocation, for its next use; an empty vector when the memory was shared or borrowed.
+    #[inline]
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.0 {
+            Kind::Owned { bytes, .. } => bytes,
+            Kind::Shared(_) | Kind::Borrowed { .. } => Vec::new(),
+        }
+    }
+}
+
+impl Default for Memory {
+    /// No bytes.
+    fn default() -> Memory {
+        Memory::from(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Memory {
+    /// Owned bytes. For a receive, the vector's *length* is the space that may be filled.
+    #[inline]
+    fn from(bytes: Vec<u8>) -> Memory {
+        Memory(Kind::Owned { bytes, start: 0 })
+    }
+}
+
+impl From<Bytes> for Memory {
+    /// Shared bytes, only for sending: one allocation may be in flight on many descriptors.
+    fn from(bytes: Bytes) -> Memory {
+        Memory(Kind::Shared(bytes))
+    }
+}
+
+impl From<&'static [u8]> for Memory {
+    fn from(bytes: &'static [u8]) -> Memory {
+        Memory::from(Bytes::from_static(bytes))
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.0 {
+            Kind::Owned { .. } => "owned",
+            Kind::Shared(_) => "shared",
+            Kind::Borrowed { .. } => "borrowed",
+        };
+        write!(f, "Memory({kind}, {} bytes)", self.len())
+    }
+}
+
+/// What an operation carries: nothing, one stretch of memory, or several to be sent as one.
+///
+/// ```
+/// use coracle_demux::{Memory, Payload};
+///
+/// let mut payload = Payload::Many(vec![
+///     Memory::from(&b"HTTP/1.1 200 OK\r\n\r\n"[..]),
+///     Memory::from(b"hello".to_vec()),
+/// ]);
+/// payload.advance(21);
+/// assert_eq!(payload.len(), 3);
+/// ```
+#[derive(Debug, Default)]
+#[repr(u8)] // a tag of its own: most completions carry nothing, and should be dropped by one comparison
+pub enum Payload {
+    /// The operation carried no memory.
+    #[default]
+    Nothing,
+    /// One stretch.
+    One(Memory),
+    /// Several stretches, sent in order by one call.
+    Many(Vec<Memory>),
+}
+
+impl Payload {
+    /// How many bytes are left in all stretches.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Nothing => 0,
+            Payload::One(memory) => memory.len(),
+            Payload::Many(list) => list.iter().map(Memory::len).sum(),
+        }
+    }
+
+    /// Whether no byte is left.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Skips `count` bytes that have been sent.
+    ///
+    /// # Panics
+    /// When `count` is more than [`len`](Payload::len).
+    #[inline]
+    pub fn advance(&mut self, mut count: usize) {
+        match self {
+            Payload::Nothing => assert_eq!(count, 0, "advanced past the end of an empty payload"),
+            Payload::One(memory) => memory.advance(count),
+            Payload::Many(list) => {
+                for memory in list {
+                    let step = count.min(memory.len());
+                    memory.advance(step);
+                    count -= step;
+                }
+                assert_eq!(count, 0, "advanced past the end of a payload");
+            }
+        }
+    }
+
+    /// The allocation of a [`Payload::One`], for its next use; else an empty vector.
+    #[inline]
+    pub fn into_vec(self) -> Vec<u8> {
+        match self {
+            Payload::One(memory) => memory.into_vec(),
+            Payload::Nothing | Payload::Many(_) => Vec::new(),
+        }
+    }
+}
+
+impl<T: Into<Memory>> From<T> for Payload {
+    #[inline]
+    fn from(memory: T) -> Payload {
+        Payload::One(memory.into())
+    }
+}

@@ -1,0 +1,146 @@
+//! select(2), as the adaptor wants it: two sets of bits, for descriptors below 1024.
+//!
+//! The kernel would take larger sets, but a program that also passes our descriptors to a libc `fd_set`
+//! would write past its end: refusing is the only safe answer.
+#![allow(unsafe_code)]
+
+use crate::backend::{Backend, Features};
+use crate::operation::{Interest, Readiness};
+use crate::readiness::Poller;
+use rustix::event::{
+    FdSetElement, FdSetIter, fd_set_bound, fd_set_insert, fd_set_num_elements, fd_set_remove,
+};
+use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::io;
+use std::time::Duration;
+
+/// The number of descriptors an `fd_set` has room for.
+const FD_SETSIZE: usize = 1024;
+
+pub(crate) struct Select {
+    /// What is waited for.
+    read: Vec<FdSetElement>,
+    write: Vec<FdSetElement>,
+    /// What the kernel has left of it.
+    readable: Vec<FdSetElement>,
+    writable: Vec<FdSetElement>,
+    /// The adaptor's key of each descriptor.
+    keys: Vec<u64>,
+    /// What the last wait found, not yet handed out.
+    events: Vec<(u64, Readiness)>,
+}
+
+impl Default for Select {
+    fn default() -> Select {
+        let empty =
+            vec![FdSetElement::default(); fd_set_num_elements(FD_SETSIZE, FD_SETSIZE as RawFd)];
+        Select {
+            read: empty.clone(),
+            write: empty.clone(),
+            readable: empty.clone(),
+            writable: empty,
+            keys: vec![0; FD_SETSIZE],
+            events: Vec::new(),
+        }
+    }
+}
+
+impl Poller for Select {
+    const BACKEND: Backend = Backend::Select;
+    const FEATURES: Features = Features {
+        completions: false,
+        constant_cost: false,
+        any_descriptor: false,
+        early_close: true,
+        files: false,
+    };
+    const EDGE: bool = false;
+    const COARSE: bool = true;
+
+    fn check(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if fd.as_raw_fd() as usize >= FD_SETSIZE {
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!(
+                    "descriptor {} is beyond what select can wait for (1023): use another backend",
+                    fd.as_raw_fd()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.check(fd)?;
+        self.keys[fd.as_raw_fd() as usize] = key;
+        Ok(())
+    }
+
+    fn watch(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        key: u64,
+        interest: Interest,
+        _ask_again: bool,
+    ) -> io::Result<()> {
+        let fd = fd.as_raw_fd();
+        self.keys[fd as usize] = key;
+        for (set, wanted) in [(&mut self.read, Interest::READ), (&mut self.write, Interest::WRITE)]
+        {
+            if interest.contains(wanted) {
+                fd_set_insert(set, fd);
+            } else {
+                fd_set_remove(set, fd);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: BorrowedFd<'_>, _key: u64, _closing: bool) {
+        let fd = fd.as_raw_fd();
+        for set in [&mut self.read, &mut self.write] {
+            fd_set_remove(set, fd);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.events.clear();
+        self.readable.copy_from_slice(&self.read);
+        self.writable.copy_from_slice(&self.write);
+        let bound = fd_set_bound(&self.read).max(fd_set_bound(&self.write));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // SAFETY: the adaptor takes a descriptor out of the sets (`remove`) before it is closed, so all of
+        // them are open; the sets have room for FD_SETSIZE bits, and `bound` is not more.
+        let result = unsafe {
+            rustix::event::select(
+                bound,
+                Some(&mut self.readable),
+                Some(&mut self.writable),
+                None,
+                timeout.as_ref(),
+            )
+        };
+        match result {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let sets = [(&self.readable, Readiness::READ), (&self.writable, Readiness::WRITE)];
+        for (set, readiness) in sets {
+            let ready = FdSetIter::new(set);
+            self.events.extend(ready.map(|fd| (self.keys[fd as usize], readiness)));
+        }
+        self.events.reverse(); // they are handed out from the end
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<(u64, Readiness)> {
+        self.events.pop()
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,286 @@
+//! One demultiplexer of a simulated kernel: the contract of [`Demux`], word by word, over a [`World`].
+//!
+//! ```text
+//!  loop ──► SimDemux { which } ──► World ◄── SimDemux { which } ◄── another loop, same thread
+//! ```
+
+use super::SimDescriptor;
+use super::descriptor::{Holder, Id, Object, Socket};
+use super::world::{DemuxId, OperationId, Waited, World};
+use crate::address::Address;
+use crate::backend::{Backend, Features};
+use crate::fork::ForkGuard;
+use crate::operation::{Completion, Handle, Operation, Submitted, Token};
+use crate::readiness::describe_operation;
+use crate::socket::{SocketKind, SocketOption};
+use crate::wakeup::Waker;
+use crate::{Demux, Descriptor};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a wait sleeps in real time before it looks again whether anybody can still wake it.
+const NAP: Duration = Duration::from_millis(100);
+
+/// How often it does, ten seconds in all, before it calls that a deadlock: a test that hangs is worse than
+/// one that fails.
+const LIMIT_NAPS: u32 = 100;
+
+/// A demultiplexer of a simulated [`Kernel`](super::Kernel). Loop thread only.
+///
+/// Dropping it closes what it holds, as the end of a process does.
+pub struct SimDemux {
+    world: Rc<RefCell<World>>,
+    which: DemuxId,
+    fork: ForkGuard,
+}
+
+impl SimDemux {
+    pub(super) fn new(world: &Rc<RefCell<World>>) -> SimDemux {
+        let which = world.borrow_mut().add_demux();
+        SimDemux { world: Rc::clone(world), which, fork: ForkGuard::new() }
+    }
+
+    /// A call that never waits: counts it, then does it unless it is to fail.
+    fn call<T>(&self, call: impl FnOnce(&mut World) -> Result<T, Errno>) -> io::Result<T> {
+        self.fork.check()?;
+        let mut world = self.world.borrow_mut();
+        world.tidy(self.which);
+        world.count_call()?;
+        Ok(call(&mut world)?)
+    }
+
+    /// The same about a descriptor.
+    fn call_on<T>(
+        &self,
+        handle: Handle,
+        call: impl FnOnce(&mut World, Id) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        self.call(|world| {
+            let id = world.find(self.which, handle)?;
+            call(world, id)
+        })
+    }
+
+    /// Nothing can happen in the simulation: sleeps until somebody outside wakes a loop of it.
+    fn sleep(&self) -> io::Result<()> {
+        let sleeper = Arc::clone(&self.world.borrow().sleeper);
+        for _ in 0..LIMIT_NAPS {
+            let alarms = self.world.borrow().alarms();
+            if alarms.is_empty() {
+                return Err(self.deadlock("nothing can ever happen: nobody holds a waker"));
+            }
+            if sleeper.sleep_until(NAP, || alarms.iter().any(|alarm| alarm.is_rung())) {
+                self.world.borrow_mut().stir();
+                return Ok(());
+            }
+        }
+        Err(self.deadlock("nothing happens: those who hold a waker have not used it for 10 s"))
+    }
+
+    fn deadlock(&self, reason: &str) -> io::Error {
+        let seed = self.world.borrow().seed;
+        let mut text = format!("{reason}, no event is scheduled (seed {seed}), and in flight is ");
+        match self.in_flight() {
+            0 => text.push_str("nothing"),
+            _ => {
+                text.push_str("only:\n");
+                let _ = self.describe(&mut text);
+            }
+        }
+        io::Error::new(io::ErrorKind::Deadlock, text)
+    }
+}
+
+impl Demux for SimDemux {
+    fn backend(&self) -> Backend {
+        Backend::Sim
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            completions: true,
+            constant_cost: true,
+            any_descriptor: true,
+            early_close: true,
+            files: true,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.world.borrow().now()
+    }
+
+    fn seed(&mut self) -> u64 {
+        self.world.borrow_mut().random.next()
+    }
+
+    fn socket(&mut self, kind: SocketKind) -> io::Result<Handle> {
+        self.call(|world| {
+            world.check_descriptors()?;
+            Ok(world.open(self.which, Object::Socket(Box::new(Socket::new(kind)))))
+        })
+    }
+
+    fn socket_pair(&mut self) -> io::Result<(Handle, Handle)> {
+        self.call(|world| {
+            let [a, b] = world.pair(self.which)?;
+            let handles = &mut world.demux(self.which).handles;
+            Ok((handles.insert(a), handles.insert(b)))
+        })
+    }
+
+    fn bind(&mut self, socket: Handle, address: &Address) -> io::Result<()> {
+        self.call_on(socket, |world, id| world.bind(id, address))
+    }
+
+    fn listen(&mut self, socket: Handle, backlog: i32) -> io::Result<()> {
+        self.call_on(socket, |world, id| world.listen(id, backlog))
+    }
+
+    fn set_option(&mut self, socket: Handle, option: SocketOption) -> io::Result<()> {
+        self.call_on(socket, |world, id| world.set_option(id, option))
+    }
+
+    fn local_address(&self, socket: Handle) -> io::Result<Address> {
+        self.call_on(socket, |world, id| world.local_address(id))
+    }
+
+    fn peer_address(&self, socket: Handle) -> io::Result<Address> {
+        self.call_on(socket, |world, id| world.peer_address(id))
+    }
+
+    fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {
+        let descriptor = match descriptor {
+            Descriptor::Sim(descriptor) => descriptor,
+            Descriptor::Os(_) => {
+                return Err(unsupported(
+                    "a simulated kernel cannot use a descriptor of the operating system: make the \
+                     socket with this demultiplexer, or use sim::Kernel::add_file for a file",
+                ));
+            }
+        };
+        self.call(|world| {
+            if !Arc::ptr_eq(&descriptor.orphans, &world.orphans) {
+                return Err(Errno::XDEV); // of another kernel; dropped, hence closed there
+            }
+            let id = descriptor.into_id();
+            world.entries.get_mut(&id).ok_or(Errno::BADF)?.holder = Holder::Demux(self.which);
+            Ok(world.demux(self.which).handles.insert(id))
+        })
+    }
+
+    fn lend(&mut self, _descriptor: BorrowedFd<'_>) -> io::Result<Handle> {
+        self.fork.check()?;
+        Err(unsupported(
+            "a simulated kernel cannot watch a descriptor of the operating system: poll a socket made \
+             with this demultiplexer, or test foreign descriptors on a real backend",
+        ))
+    }
+
+    fn reclaim(&mut self, _handle: Handle) {
+        // Nothing was lent.
+    }
+
+    fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
+        self.call_on(handle, |world, id| {
+            let entry = world.entries.get_mut(&id).ok_or(Errno::BADF)?;
+            if !entry.operations.is_empty() {
+                return Err(Errno::BUSY);
+            }
+            entry.holder = Holder::Detached;
+            world.demux(self.which).handles.remove(handle);
+            Ok(Descriptor::Sim(SimDescriptor::new(id, &world.orphans)))
+        })
+    }
+
+    fn submit(&mut self, operation: Operation) -> Submitted {
+        match self.fork.check() {
+            Ok(()) => self.world.borrow_mut().submit(self.which, operation),
+            Err(error) => operation.refuse(error),
+        }
+    }
+
+    fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.fork.check()?;
+        self.world.borrow_mut().try_send(self.which, socket, bytes)
+    }
+
+    fn cancel(&mut self, token: Token) {
+        if self.fork.is_forked() {
+            return;
+        }
+        let mut world = self.world.borrow_mut();
+        world.stir();
+        world.cancel(OperationId { demux: self.which, token });
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.fork.check()?;
+        let waited = self.world.borrow_mut().wait(self.which, timeout);
+        let result = match waited {
+            Waited::Over => Ok(()),
+            Waited::Quiet => self.sleep(),
+        };
+        // Every wake-up up to here is answered by this return; a later one, by the next.
+        self.world.borrow_mut().demux(self.which).alarm.reset();
+        result
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        if self.fork.is_forked() {
+            return None;
+        }
+        self.world.borrow_mut().next(self.which)
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(Arc::clone(&self.world.borrow_mut().demux(self.which).alarm) as _)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.world.borrow_mut().demux(self.which).operations.len()
+    }
+
+    fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        let world = self.world.borrow();
+        let Some(state) = world.demuxes.get(&self.which) else { return Ok(()) };
+        for (token, in_flight) in &state.operations {
+            match &in_flight.task {
+                Some(task) => {
+                    let number = task.id.and_then(|id| i32::try_from(id.0).ok());
+                    describe_operation(out, token, &task.operation, number)?;
+                }
+                None => writeln!(out, "operation {}: finished, not yet taken", token.index())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Drop for SimDemux {
+    fn drop(&mut self) {
+        // Not in one statement: what is given back must be dropped after the borrow has ended.
+        let removed = self.world.borrow_mut().remove_demux(self.which);
+        drop(removed);
+    }
+}
+
+impl fmt::Debug for SimDemux {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimDemux").field("which", &self.which).finish_non_exhaustive()
+    }
+}
+
+fn unsupported(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}

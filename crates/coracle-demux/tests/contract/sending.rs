@@ -1,0 +1,149 @@
+//! Sending: statements 2, 4 and 7.
+
+use crate::harness::{Harness, Submission, count, errno};
+use coracle_demux::{Memory, Operation, Outcome, Payload};
+use rustix::io::Errno;
+
+pub(crate) fn d5_send_to_a_closed_peer_is_an_error_and_not_a_signal(h: &mut Harness) {
+    let (a, b) = h.connection();
+    h.close(b);
+    h.settle();
+    let mut failed = None;
+    for _ in 0..100 {
+        match h.send(a, b"anybody there?") {
+            Ok(_) => drop(h.settle()),
+            Err(error) => {
+                failed = error.raw_os_error();
+                break;
+            }
+        }
+    }
+    let expected = [Errno::PIPE.raw_os_error(), Errno::CONNRESET.raw_os_error()];
+    assert!(failed.is_some_and(|error| expected.contains(&error)), "{failed:?}");
+    // Pipes have no MSG_NOSIGNAL.
+    let (a, b) = h.demux.socket_pair().unwrap();
+    h.close(b);
+    assert_eq!(errno(h.send(a, b"anybody?")), Errno::PIPE.raw_os_error());
+}
+
+pub(crate) fn rule_02_payload_comes_back_whatever_the_answer(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let mut bytes = Vec::with_capacity(4096);
+    bytes.extend_from_slice(b"reused");
+    let address = bytes.as_ptr();
+    for _ in 0..10 {
+        let submission = h.submit(Operation::Send { socket: a, payload: Payload::from(bytes) });
+        let finished = h.finish(submission);
+        let sent = count(finished.result);
+        bytes = finished.payload.into_vec();
+        assert_eq!(bytes.as_ptr(), address, "the same allocation, not a copy");
+        assert_eq!(h.receive_exactly(b, sent), b"reused"[..sent]);
+    }
+    h.close(a);
+    let submission = h.submit(Operation::Send { socket: a, payload: Payload::from(bytes) });
+    let finished = h.finish(submission);
+    assert!(finished.result.is_err());
+    assert_eq!(finished.payload.into_vec(), b"reused");
+}
+
+pub(crate) fn rule_04_cancelled_send_gives_its_memory_back(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let (send, sent) = h.block_sender(a);
+    h.demux.cancel(send);
+    let completion = h.next_of(send);
+    assert!(!completion.more);
+    let more = match completion.result {
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+            0
+        }
+        Ok(Outcome::Count(count)) => count,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(completion.payload.into_vec().len(), 1 << 20);
+    // Not one byte more, not one less than was said.
+    h.close(a);
+    let received = h.receive_exactly(b, sent + more);
+    assert!(received.iter().all(|&byte| byte == b'x'));
+    assert_eq!(h.receive(b, 1).unwrap(), b"");
+}
+
+pub(crate) fn rule_07_blocked_send_goes_on_when_the_peer_reads(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let (send, sent) = h.block_sender(a);
+    h.receive_exactly(b, sent);
+    let more = count(h.next_of(send).result);
+    assert!(more > 0);
+    h.receive_exactly(b, more);
+}
+
+pub(crate) fn rule_07_second_send_is_refused(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let (send, sent) = h.block_sender(a);
+    let submission = h.submit(Operation::Send { socket: a, payload: b"me too".to_vec().into() });
+    let finished = h.finish(submission);
+    assert_eq!(errno(finished.result), Errno::ALREADY.raw_os_error());
+    assert_eq!(finished.payload.into_vec(), b"me too");
+    h.receive_exactly(b, sent);
+    count(h.next_of(send).result);
+}
+
+pub(crate) fn rule_07_stretches_are_sent_in_order(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let stretches = |n: usize| -> Vec<Memory> {
+        (0..n).map(|i| Memory::from(format!("[{i}]").into_bytes())).collect()
+    };
+    // More stretches than one call takes: the send is short and goes on where it stopped.
+    let mut payload = Payload::Many(stretches(200));
+    let total = payload.len();
+    let mut received = Vec::new();
+    while !payload.is_empty() {
+        let submission = h.submit(Operation::Send { socket: a, payload });
+        let finished = h.finish(submission);
+        let sent = count(finished.result);
+        assert!(sent > 0);
+        payload = finished.payload;
+        payload.advance(sent);
+        received.extend(h.receive_exactly(b, sent));
+    }
+    assert_eq!(received.len(), total);
+    let expected: String = (0..200).map(|i| format!("[{i}]")).collect();
+    assert_eq!(received, expected.into_bytes());
+}
+
+pub(crate) fn rule_07_shared_memory_is_sent_on_many_connections(h: &mut Harness) {
+    let shared = bytes::Bytes::from_static(b"to everyone");
+    let pairs: Vec<_> = (0..10).map(|_| h.connection()).collect();
+    let sends: Vec<Submission> = pairs
+        .iter()
+        .map(|&(a, _)| {
+            let payload = Payload::from(shared.clone());
+            h.submit(Operation::Send { socket: a, payload })
+        })
+        .collect();
+    for (send, &(a, b)) in sends.into_iter().zip(&pairs) {
+        let finished = h.finish(send);
+        let sent = count(finished.result);
+        h.send_all(a, &b"to everyone"[sent..]);
+        assert_eq!(h.receive_exactly(b, 11), b"to everyone");
+    }
+}
+
+pub(crate) fn rule_07_tried_send_sends_what_it_says_and_no_more(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let mut sent = Vec::new();
+    for round in 0..200u32 {
+        let bytes = round.to_be_bytes();
+        let count = h.demux.try_send(a, &bytes).unwrap();
+        sent.extend_from_slice(&bytes[..count]);
+        h.send_all(a, &bytes[count..]); // what was not tried is sent in the ordinary way
+        sent.extend_from_slice(&bytes[count..]);
+    }
+    assert_eq!(h.receive_exactly(b, sent.len()), sent);
+    let (send, before) = h.block_sender(a);
+    assert_eq!(errno(h.demux.try_send(a, b"me too")), Errno::ALREADY.raw_os_error());
+    h.receive_exactly(b, before);
+    count(h.next_of(send).result);
+    h.close(a);
+    assert_eq!(errno(h.demux.try_send(a, b"gone")), Errno::BADF.raw_os_error());
+}

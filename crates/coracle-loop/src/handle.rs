@@ -1,0 +1,218 @@
+//! The only part of a loop that other threads may hold.
+//!
+//! ```text
+//!   any thread: post ──► queue ──► asleep? ──yes, and I am the first to see it──► wake: one system call
+//!                                    └─no──► nothing: the loop looks into the queue before it sleeps
+//! ```
+//!
+//! The loop announces its sleep first and looks into the queue after that; a poster queues first and
+//! looks whether the loop sleeps after that. So one of the two always sees the other, and no job is left
+//! behind. (`tests/mailbox_model.rs` checks every interleaving of it.)
+
+use crate::Loop;
+use coracle_demux::Waker;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A job for a loop, from any thread.
+pub(crate) type Job = Box<dyn FnOnce(&Loop) + Send>;
+
+/// Names a loop from any thread: posts jobs to it, and stops it.
+///
+/// ```
+/// # let lp = coracle_loop::Loop::new().unwrap();
+/// let handle = lp.handle();
+/// std::thread::spawn(move || handle.post(|lp| lp.stop()));
+/// lp.run().unwrap();
+/// ```
+#[derive(Clone)]
+pub struct LoopHandle {
+    shared: Arc<Shared>,
+}
+
+impl LoopHandle {
+    pub(crate) fn new(shared: Arc<Shared>) -> LoopHandle {
+        LoopHandle { shared }
+    }
+
+    /// Has the loop run `job` in its next turn. Jobs of one thread run in the order they were posted.
+    ///
+    /// Never runs it inline and never blocks. If the loop sleeps, it is woken by one system call; if it is
+    /// awake, this makes none. Works before the loop runs. Any thread.
+    ///
+    /// # Errors
+    /// The loop is gone, or [`limit_posted_jobs`](crate::Builder::limit_posted_jobs) wait already.
+    pub fn post(&self, job: impl FnOnce(&Loop) + Send + 'static) -> Result<(), PostError> {
+        self.shared.post(Box::new(job))
+    }
+
+    /// Ends [`Loop::run`]; before it, makes it return at once. Any thread.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.wake();
+    }
+
+    /// Ends the loop's wait, so that it begins a new turn. Any thread.
+    pub fn wake(&self) {
+        self.shared.wake();
+    }
+
+    /// Whether the loop still exists. Any thread.
+    pub fn is_alive(&self) -> bool {
+        !self.shared.lock().closed
+    }
+
+    /// How many posted jobs wait. Any thread.
+    pub fn posted_jobs(&self) -> usize {
+        self.shared.len()
+    }
+}
+
+impl fmt::Debug for LoopHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoopHandle({} posted jobs)", self.shared.len())
+    }
+}
+
+/// Why a job was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The loop does not exist any more.
+    Gone,
+    /// Too many jobs wait already.
+    Full,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::Gone => "cannot post: the loop is gone",
+            PostError::Full => {
+                "cannot post: limit_posted_jobs is reached, the loop is slower than its posters"
+            }
+        })
+    }
+}
+
+impl std::error::Error for PostError {}
+
+/// What a loop and its handles share.
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    /// `queue.jobs.len()`, to be looked at without the lock.
+    waiting: AtomicUsize,
+    /// The loop is in its wait, or about to be.
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    waker: Waker,
+    limit: usize,
+}
+
+struct Queue {
+    jobs: VecDeque<Job>,
+    closed: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(waker: Waker, limit: usize) -> Shared {
+        Shared {
+            queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
+            waiting: AtomicUsize::new(0),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            waker,
+            limit,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn post(&self, job: Job) -> Result<(), PostError> {
+        let mut queue = self.lock();
+        if queue.closed {
+            return Err(PostError::Gone);
+        }
+        if queue.jobs.len() >= self.limit {
+            return Err(PostError::Full);
+        }
+        queue.jobs.push_back(job);
+        self.waiting.store(queue.jobs.len(), Ordering::SeqCst);
+        drop(queue);
+        self.wake();
+        Ok(())
+    }
+
+    /// Wakes the loop if it sleeps and nobody else has woken it.
+    fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    // --- The loop's side -------------------------------------------------------------------------------
+
+    /// Announces that the loop is about to sleep. False if it must not: something has come.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 && !self.stop_requested() {
+            return true;
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        false
+    }
+
+    /// Announces that the loop is awake. Also after a sleep that did not come about.
+    #[inline]
+    pub(crate) fn wake_up(&self) {
+        // Awake already if a poster woke it, or if it never slept: then a store would only cost.
+        if self.asleep.load(Ordering::Relaxed) {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes up to `limit` jobs.
+    #[inline]
+    pub(crate) fn take_jobs(&self, limit: usize) -> VecDeque<Job> {
+        if self.is_empty() {
+            return VecDeque::new();
+        }
+        let mut queue = self.lock();
+        let rest =
+            if queue.jobs.len() > limit { queue.jobs.split_off(limit) } else { VecDeque::new() };
+        self.waiting.store(rest.len(), Ordering::SeqCst);
+        std::mem::replace(&mut queue.jobs, rest)
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub(crate) fn stop_requested(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn clear_stop(&self) {
+        self.stop.store(false, Ordering::SeqCst);
+    }
+
+    /// The loop is gone: jobs that wait are dropped, later ones refused.
+    pub(crate) fn close(&self) {
+        let mut queue = self.lock();
+        queue.closed = true;
+        let jobs = std::mem::take(&mut queue.jobs);
+        self.waiting.store(0, Ordering::SeqCst);
+        drop(queue);
+        drop(jobs); // outside the lock: what they own may post as it goes
+    }
+}

@@ -1,0 +1,87 @@
+//! Callbacks at fixed points of every turn: for metrics, for embedding, for work that may wait.
+
+use crate::Loop;
+
+/// Where in a turn a hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookKind {
+    /// Before the wait of every turn.
+    Prepare,
+    /// After the wait of every turn, before its completions.
+    Check,
+    /// Before a wait that would sleep: the loop has nothing else to do. A job deferred here is run at once.
+    Idle,
+}
+
+/// Names a hook, to remove it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hook(u64);
+
+type Callback = Box<dyn FnMut(&Loop)>;
+
+/// The hooks of a loop, in the order they were added.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    entries: Vec<Entry>,
+    count: u64,
+}
+
+struct Entry {
+    id: Hook,
+    kind: HookKind,
+    /// `None` while it is being called.
+    callback: Option<Callback>,
+}
+
+impl Loop {
+    /// Calls `callback` at this point of every turn, until it is [removed](Loop::remove_hook).
+    ///
+    /// ```
+    /// use coracle_loop::{HookKind, Loop};
+    ///
+    /// let lp = Loop::new().unwrap();
+    /// lp.on_turn(HookKind::Idle, |lp| lp.stop()); // nothing to do: stop
+    /// lp.run().unwrap();
+    /// ```
+    pub fn on_turn(&self, kind: HookKind, callback: impl FnMut(&Loop) + 'static) -> Hook {
+        let mut hooks = self.inner.hooks.borrow_mut();
+        hooks.count += 1;
+        let id = Hook(hooks.count);
+        hooks.entries.push(Entry { id, kind, callback: Some(Box::new(callback)) });
+        id
+    }
+
+    /// Removes a hook, also from inside itself. False if it was not there.
+    pub fn remove_hook(&self, hook: Hook) -> bool {
+        let mut hooks = self.inner.hooks.borrow_mut();
+        let before = hooks.entries.len();
+        // The entry is dropped after the borrow ends: what it owns may use the loop as it goes.
+        let removed: Vec<Entry> = hooks.entries.extract_if(.., |entry| entry.id == hook).collect();
+        let found = hooks.entries.len() < before;
+        drop(hooks);
+        drop(removed);
+        found
+    }
+
+    #[inline]
+    pub(crate) fn run_hooks(&self, kind: HookKind) {
+        if self.inner.hooks.borrow().entries.is_empty() {
+            return;
+        }
+        let ids: Vec<Hook> = (self.inner.hooks.borrow().entries.iter())
+            .filter(|entry| entry.kind == kind)
+            .map(|entry| entry.id)
+            .collect();
+        for id in ids {
+            let taken = self.hook(id, |entry| entry.callback.take());
+            if let Some(Some(mut callback)) = taken {
+                callback(self);
+                self.hook(id, |entry| entry.callback = Some(callback)); // unless it removed itself
+            }
+        }
+    }
+
+    fn hook<T>(&self, id: Hook, with: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.inner.hooks.borrow_mut().entries.iter_mut().find(|entry| entry.id == id).map(with)
+    }
+}

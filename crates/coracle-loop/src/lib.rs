@@ -1,0 +1,412 @@
+//! One loop per thread: whose turn is it?
+//!
+//! A [`Loop`] asks the kernel through a demultiplexer ([`coracle_demux`]) and runs what is due: timers,
+//! jobs posted by other threads, completions of operations. Everything a loop owns stays on its thread;
+//! other threads hold a [`LoopHandle`] and [`post`](LoopHandle::post).
+//!
+//! ```
+//! use coracle_loop::Loop;
+//! use std::time::Duration;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let lp = Loop::new()?;
+//! lp.after(Duration::from_millis(5), |lp| lp.stop());
+//! lp.run()?; // returns after 5 ms; an idle loop makes no system call meanwhile
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A turn
+//!
+//! ```text
+//!        ┌──────────────────────────────────────────────────────────────────────────────┐
+//!        ▼                                                                              │
+//!   now ──► due timers ──► posted jobs ──► deferred jobs ──► prepare ──► wait ──► check ──► completions
+//!                                                                         │
+//!                                     (about to sleep: idle hooks) ◄──────┘
+//! ```
+//!
+//! The order is a promise. Timers go first so that a deadline never queues behind a burst of I/O. Each
+//! stage has a budget ([`Builder::budget`]); what is left over comes first in the same stage of the next turn,
+//! which then does not sleep. So one busy source cannot starve the others.
+//!
+//! The wait lasts exactly until the next timer, and without end when there is none: an idle loop makes no
+//! system call.
+
+mod builder;
+mod handle;
+mod hook;
+mod offload;
+mod operate;
+pub mod pool;
+mod signal;
+mod socket;
+mod timer;
+mod watch;
+pub mod wheel;
+
+pub use builder::Builder;
+pub use coracle_demux as demux;
+pub use handle::{LoopHandle, PostError};
+pub use hook::{Hook, HookKind};
+pub use offload::{OffloadError, Overloaded};
+pub use operate::{Complete, Ticket};
+pub use timer::{IdleTimer, RemoteTimer, Timer};
+pub use watch::{Trigger, Watch, Watched};
+
+use coracle_demux::{Backend, Demux, Features};
+use handle::Shared;
+use hook::Hooks;
+use offload::Offloads;
+use operate::Targets;
+use pool::Pool;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use timer::Timers;
+
+/// A piece of work for a later moment of the same loop.
+type Deferred = Box<dyn FnOnce(&Loop)>;
+
+thread_local! {
+    /// The loop whose turn it is on this thread, if one is in its turn.
+    static CURRENT: RefCell<Option<Loop>> = const { RefCell::new(None) };
+}
+
+/// An event loop. Cheap to clone; all clones are the same loop.
+///
+/// It stays on the thread that made it:
+///
+/// ```compile_fail
+/// let lp = coracle_loop::Loop::new().unwrap();
+/// std::thread::spawn(move || lp.run()); // error: `Rc<…>` cannot be sent between threads safely
+/// ```
+#[derive(Clone)]
+pub struct Loop {
+    inner: Rc<Inner>,
+}
+
+/// The state of a loop, in cells with short borrows: callbacks run inside a turn and use the loop too, so
+/// nothing may be borrowed while they do.
+struct Inner {
+    demux: RefCell<Box<dyn Demux>>,
+    targets: RefCell<Targets>,
+    timers: RefCell<Timers>,
+    deferred: RefCell<VecDeque<Deferred>>,
+    hooks: RefCell<Hooks>,
+    offloads: RefCell<Offloads>,
+    pool: Pool,
+    shared: Arc<Shared>,
+    now: Cell<Instant>,
+    stopping: Cell<bool>,
+    /// Operations that listen for signals, and keep no loop from being idle.
+    listening: Cell<usize>,
+    /// The last turn ran out of budget before it ran out of work.
+    overrun: Cell<bool>,
+    budget: usize,
+    backend: Backend,
+    features: Features,
+}
+
+/// How long a turn may sleep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    UntilNextTimer,
+    Never,
+}
+
+impl Loop {
+    /// A loop on the best backend there is, with default limits.
+    ///
+    /// # Errors
+    /// As [`coracle_demux::open`].
+    pub fn new() -> io::Result<Loop> {
+        Builder::new().build()
+    }
+
+    /// A loop with settings of its own.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The loop whose turn it is on this thread. `None` outside of callbacks.
+    pub fn current() -> Option<Loop> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// What other threads may hold of this loop.
+    pub fn handle(&self) -> LoopHandle {
+        LoopHandle::new(Arc::clone(&self.inner.shared))
+    }
+
+    /// The time at which this turn began. Reading it costs nothing; within a turn it stands still.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.inner.now.get()
+    }
+
+    /// Which backend this loop runs on.
+    pub fn backend(&self) -> Backend {
+        self.inner.backend
+    }
+
+    /// What that backend can do.
+    pub fn features(&self) -> Features {
+        self.inner.features
+    }
+
+    /// A random number for seeding hash keys and jitter; under the simulator, the same in each replay.
+    pub fn seed(&self) -> u64 {
+        self.inner.demux.borrow_mut().seed()
+    }
+
+    // --- Running ---------------------------------------------------------------------------------------
+
+    /// Runs turns until [`stop`](Loop::stop).
+    ///
+    /// A stop that came before is not lost: then this returns at once. Either way, jobs posted before the
+    /// stop are run before it returns.
+    ///
+    /// # Errors
+    /// Only when the kernel's side of the loop is broken.
+    ///
+    /// # Panics
+    /// When called from inside a turn of the same loop.
+    pub fn run(&self) -> io::Result<()> {
+        while !self.is_stopping() {
+            self.turn(Sleep::UntilNextTimer)?;
+        }
+        self.finish_stopping();
+        Ok(())
+    }
+
+    /// Runs one turn, which waits until there is something to do.
+    pub fn run_once(&self) -> io::Result<()> {
+        self.turn(Sleep::UntilNextTimer)
+    }
+
+    /// Runs one turn, which does what there is to do and does not wait.
+    pub fn run_ready(&self) -> io::Result<()> {
+        self.turn(Sleep::Never)
+    }
+
+    /// Runs turns until nothing is left that could ever happen: no operation in flight (signals do not
+    /// count), no timer, no job, no offloaded work. Or until [`stop`](Loop::stop).
+    ///
+    /// Jobs that another thread may post later cannot be known: whoever waits for those uses
+    /// [`run`](Loop::run).
+    pub fn run_until_idle(&self) -> io::Result<()> {
+        while !self.is_stopping() && !self.is_idle() {
+            self.turn(Sleep::UntilNextTimer)?;
+        }
+        if self.is_stopping() {
+            self.finish_stopping();
+        }
+        Ok(())
+    }
+
+    /// Ends [`run`](Loop::run) after this turn; before it, makes it return at once. Other threads use
+    /// [`LoopHandle::stop`].
+    pub fn stop(&self) {
+        self.inner.stopping.set(true);
+    }
+
+    /// Ends [`run`](Loop::run) after a time. The timer can be cancelled.
+    pub fn stop_after(&self, timeout: Duration) -> Timer {
+        self.after(timeout, Loop::stop)
+    }
+
+    /// Whether nothing is left that could ever happen by itself.
+    pub fn is_idle(&self) -> bool {
+        let inner = &*self.inner;
+        inner.demux.borrow().in_flight() == inner.listening.get()
+            && inner.timers.borrow().is_empty()
+            && inner.deferred.borrow().is_empty()
+            && inner.offloads.borrow().is_empty()
+            && inner.shared.is_empty()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.inner.stopping.get() || self.inner.shared.stop_requested()
+    }
+
+    /// Runs what was posted before the stop, and makes the loop ready for another run.
+    fn finish_stopping(&self) {
+        let _current = self.enter();
+        self.run_posted_jobs();
+        self.run_deferred_jobs();
+        self.inner.stopping.set(false);
+        self.inner.shared.clear_stop();
+    }
+
+    /// One turn. See the drawing at the top of the crate.
+    fn turn(&self, sleep: Sleep) -> io::Result<()> {
+        let _current = self.enter();
+        self.inner.overrun.set(false);
+        self.update_now();
+        self.run_due_timers();
+        self.run_posted_jobs();
+        self.run_deferred_jobs();
+        self.run_hooks(HookKind::Prepare);
+        self.wait(sleep)?;
+        self.run_hooks(HookKind::Check);
+        self.dispatch_completions();
+        Ok(())
+    }
+
+    fn update_now(&self) {
+        self.inner.now.set(self.inner.demux.borrow().now());
+    }
+
+    fn run_posted_jobs(&self) {
+        // A batch is what is there now: a job that posts another does not keep the turn from ending.
+        for job in self.inner.shared.take_jobs(self.inner.budget) {
+            job(self);
+        }
+    }
+
+    fn run_deferred_jobs(&self) {
+        let batch = self.inner.deferred.borrow().len().min(self.inner.budget);
+        for _ in 0..batch {
+            let Some(job) = self.inner.deferred.borrow_mut().pop_front() else { break };
+            job(self);
+        }
+    }
+
+    fn wait(&self, sleep: Sleep) -> io::Result<()> {
+        let inner = &*self.inner;
+        let mut timeout = self.time_to_sleep(sleep);
+        if timeout != Some(Duration::ZERO) {
+            self.run_hooks(HookKind::Idle);
+            timeout = self.time_to_sleep(sleep); // the hooks may have found something to do
+        }
+        if timeout != Some(Duration::ZERO) && !inner.shared.fall_asleep() {
+            timeout = Some(Duration::ZERO); // a job came at the last moment
+        }
+        let waited = inner.demux.borrow_mut().wait(timeout);
+        inner.shared.wake_up();
+        waited
+    }
+
+    /// How long the coming wait may last; `None` for ever.
+    fn time_to_sleep(&self, sleep: Sleep) -> Option<Duration> {
+        let inner = &*self.inner;
+        let busy = sleep == Sleep::Never
+            || inner.overrun.get()
+            || self.is_stopping()
+            || !inner.deferred.borrow().is_empty()
+            || !inner.shared.is_empty();
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let deadline = inner.timers.borrow_mut().next_deadline()?;
+        // Callbacks have taken time since the turn began: ask the clock anew.
+        Some(deadline.saturating_duration_since(inner.demux.borrow().now()))
+    }
+
+    fn dispatch_completions(&self) {
+        for _ in 0..self.inner.budget {
+            if !self.dispatch_next() {
+                return;
+            }
+        }
+        self.inner.overrun.set(true);
+    }
+
+    /// Makes this the current loop until the guard is dropped.
+    fn enter(&self) -> Entered {
+        let outer = CURRENT.replace(Some(self.clone()));
+        if let Some(outer) = &outer {
+            assert!(
+                !Rc::ptr_eq(&outer.inner, &self.inner),
+                "a loop cannot run inside its own turn: return from the callback, or use `defer`"
+            );
+        }
+        Entered { outer }
+    }
+
+    // --- Later -----------------------------------------------------------------------------------------
+
+    /// Runs `job` later in this turn or in the next, never from inside this call. From another thread, use
+    /// [`LoopHandle::post`].
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// lp.defer(|lp| lp.stop());
+    /// lp.run().unwrap();
+    /// ```
+    pub fn defer(&self, job: impl FnOnce(&Loop) + 'static) {
+        self.inner.deferred.borrow_mut().push_back(Box::new(job));
+    }
+
+    // --- Embedding and looking in ----------------------------------------------------------------------
+
+    /// How long this loop would sleep now: with [`descriptor`](Loop::descriptor), what another loop needs to
+    /// drive this one by [`run_ready`](Loop::run_ready). `None`: until something happens.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.time_to_sleep(Sleep::UntilNextTimer)
+    }
+
+    /// Calls `look` with a descriptor that polls readable when a turn would find something, or with `None`
+    /// on backends that have none (poll, select, simulator).
+    pub fn descriptor<T>(&self, look: impl FnOnce(Option<BorrowedFd<'_>>) -> T) -> T {
+        look(self.inner.demux.borrow().as_fd())
+    }
+
+    /// What this loop waits for, for people: a line for each timer and operation.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// lp.after(std::time::Duration::from_secs(60), |_| ());
+    /// assert!(lp.dump().contains("timer"));
+    /// ```
+    pub fn dump(&self) -> String {
+        let mut text = String::new();
+        self.describe(&mut text).expect("a String takes everything");
+        text
+    }
+
+    fn describe(&self, text: &mut String) -> fmt::Result {
+        let inner = &*self.inner;
+        writeln!(
+            text,
+            "loop on {}: {} operations, {} timers, {} posted and {} deferred jobs, {} offloaded",
+            inner.backend,
+            inner.demux.borrow().in_flight(),
+            inner.timers.borrow().len(),
+            inner.shared.len(),
+            inner.deferred.borrow().len(),
+            inner.offloads.borrow().len(),
+        )?;
+        inner.timers.borrow().describe(inner.demux.borrow().now(), text)?;
+        inner.demux.borrow().describe(text)
+    }
+}
+
+impl fmt::Debug for Loop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Loop({})", self.inner.backend)
+    }
+}
+
+/// Restores the loop that was current before.
+struct Entered {
+    outer: Option<Loop>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.outer.take());
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}

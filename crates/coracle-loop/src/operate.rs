@@ -1,0 +1,236 @@
+//! Operations and whom to tell about them.
+//!
+//! The seam names an operation by a token; the loop keeps, at the token's index, who asked for it. That is
+//! a shared object and a tag, so that a connection with a receive and a send in flight needs no closure and
+//! no allocation for either.
+
+use crate::{Loop, Timer};
+use coracle_demux::{Completion, Finished, Handle, Operation, Submitted, Token};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Somebody who can be told what came of an operation. A closure will do.
+pub trait Complete {
+    /// Called in a turn of the loop, never from inside `submit`. `tag` is what was given with the operation.
+    ///
+    /// When `completion.more` is false this was the last call for this operation.
+    fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion);
+}
+
+impl<F: Fn(&Loop, u32, Completion)> Complete for F {
+    fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
+        self(lp, tag, completion);
+    }
+}
+
+/// Whom to tell, by the index of the token.
+#[derive(Default)]
+pub(crate) struct Targets {
+    places: Vec<Option<Target>>,
+}
+
+struct Target {
+    who: Rc<dyn Complete>,
+    tag: u32,
+}
+
+impl Targets {
+    fn insert(&mut self, token: Token, target: Target) {
+        let index = token.index();
+        if index >= self.places.len() {
+            self.places.resize_with(index + 1, || None);
+        }
+        debug_assert!(self.places[index].is_none(), "an index is used by one operation at a time");
+        self.places[index] = Some(target);
+    }
+}
+
+impl Loop {
+    /// Starts an operation; `who` is told, with `tag`, what comes of it. Loop thread only.
+    ///
+    /// This is the seam itself, with nothing in between: an operation that finishes at once is the answer,
+    /// and `who` never hears of it. [`operate`](Loop::operate) is the comfortable form.
+    #[inline]
+    pub fn submit<T: Complete + 'static>(
+        &self,
+        operation: Operation,
+        who: &Rc<T>,
+        tag: u32,
+    ) -> Submitted {
+        let submitted = self.inner.demux.borrow_mut().submit(operation);
+        if let Submitted::Pending(token) = submitted {
+            self.expect_completion(token, Rc::clone(who) as Rc<dyn Complete>, tag);
+        }
+        submitted
+    }
+
+    /// Sends what can be sent at once, without taking `bytes` over, and says how much that was; the rest is for
+    /// [`Operation::Send`]. On io_uring that is always everything. Loop thread only.
+    ///
+    /// # Errors
+    /// As [`Operation::Send`].
+    #[inline]
+    pub fn try_send(&self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.demux.borrow_mut().try_send(socket, bytes)
+    }
+
+    fn expect_completion(&self, token: Token, who: Rc<dyn Complete>, tag: u32) {
+        self.inner.targets.borrow_mut().insert(token, Target { who, tag });
+    }
+
+    /// Starts an operation that has one result; `done` is called with it, in a later turn or later in this
+    /// one, never from inside this call. Loop thread only.
+    ///
+    /// ```
+    /// use coracle_loop::Loop;
+    /// use coracle_loop::demux::{Operation, Payload};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let lp = Loop::new()?;
+    /// let (a, b) = lp.socket_pair()?;
+    /// lp.operate(Operation::Send { socket: a, payload: Payload::from(b"ahoy".to_vec()) }, |_, _| ());
+    /// lp.operate(Operation::Receive { socket: b, space: vec![0; 16].into() }, |lp, finished| {
+    ///     let bytes = finished.payload.into_vec();
+    ///     assert_eq!(&bytes[..4], b"ahoy");
+    ///     lp.stop();
+    /// });
+    /// lp.run()
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// On `Accept`, `ReceiveLent` and `Signal`, which have many results: those are
+    /// [submitted](Loop::submit).
+    pub fn operate(
+        &self,
+        operation: Operation,
+        done: impl FnOnce(&Loop, Finished) + 'static,
+    ) -> Ticket {
+        self.start(operation, None, Box::new(done))
+    }
+
+    /// [`operate`](Loop::operate) with a limit of time. When it is over the operation is cancelled, and `done`
+    /// hears of `ETIMEDOUT`; but what had been done by then is delivered, never thrown away.
+    pub fn operate_within(
+        &self,
+        timeout: Duration,
+        operation: Operation,
+        done: impl FnOnce(&Loop, Finished) + 'static,
+    ) -> Ticket {
+        self.start(operation, Some(timeout), Box::new(done))
+    }
+
+    fn start(&self, operation: Operation, timeout: Option<Duration>, done: Done) -> Ticket {
+        let multishot = matches!(
+            operation,
+            Operation::Accept { .. } | Operation::ReceiveLent { .. } | Operation::Signal { .. }
+        );
+        assert!(!multishot, "{} has many results: use Loop::submit", operation.name());
+        let waiter = Rc::new(Waiter {
+            done: RefCell::new(Some(done)),
+            timer: RefCell::new(None),
+            timed_out: Cell::new(false),
+        });
+        match self.submit(operation, &waiter, 0) {
+            Submitted::Done(finished) => {
+                self.defer(move |lp| waiter.finish(lp, finished));
+                Ticket { lp: self.clone(), token: None }
+            }
+            Submitted::Pending(token) => {
+                if let Some(timeout) = timeout {
+                    let late = Rc::clone(&waiter);
+                    let timer = self.after(timeout, move |lp| {
+                        late.timed_out.set(true);
+                        lp.cancel(token);
+                    });
+                    *waiter.timer.borrow_mut() = Some(timer);
+                }
+                Ticket { lp: self.clone(), token: Some(token) }
+            }
+        }
+    }
+
+    /// Asks for the end of an operation; its final completion still comes. Stale tokens are ignored.
+    pub fn cancel(&self, token: Token) {
+        self.inner.demux.borrow_mut().cancel(token);
+    }
+
+    /// Takes the next completion and tells whoever asked. False if there was none.
+    #[inline]
+    pub(crate) fn dispatch_next(&self) -> bool {
+        let next = self.inner.demux.borrow_mut().next();
+        let Some(Completion { token, more, .. }) = &next else { return false };
+        let (who, tag) = self.whom(*token, *more);
+        if let Some(completion) = next {
+            who.complete(self, tag, completion);
+        }
+        true
+    }
+
+    /// Who is to be told about an operation, for the last time unless there is `more` to come.
+    #[inline]
+    fn whom(&self, token: Token, more: bool) -> (Rc<dyn Complete>, u32) {
+        let mut targets = self.inner.targets.borrow_mut();
+        let place = &mut targets.places[token.index()];
+        if more {
+            let target = place.as_ref().expect("an operation in flight has a target");
+            (Rc::clone(&target.who), target.tag)
+        } else {
+            let target = place.take().expect("an operation in flight has a target");
+            (target.who, target.tag)
+        }
+    }
+}
+
+type Done = Box<dyn FnOnce(&Loop, Finished)>;
+
+/// One who waits for one result.
+struct Waiter {
+    done: RefCell<Option<Done>>,
+    timer: RefCell<Option<Timer>>,
+    timed_out: Cell<bool>,
+}
+
+impl Waiter {
+    fn finish(&self, lp: &Loop, mut finished: Finished) {
+        if let Some(timer) = self.timer.take() {
+            timer.cancel();
+        }
+        if self.timed_out.get() && is_cancelled(&finished.result) {
+            finished.result = Err(io::ErrorKind::TimedOut.into());
+        }
+        if let Some(done) = self.done.take() {
+            done(lp, finished);
+        }
+    }
+}
+
+impl Complete for Waiter {
+    fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
+        let Completion { result, payload, .. } = completion;
+        self.finish(lp, Finished { result, payload });
+    }
+}
+
+fn is_cancelled<T>(result: &io::Result<T>) -> bool {
+    const ECANCELED: i32 = 125;
+    result.as_ref().is_err_and(|error| error.raw_os_error() == Some(ECANCELED))
+}
+
+/// An operation that was started. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct Ticket {
+    lp: Loop,
+    token: Option<Token>,
+}
+
+impl Ticket {
+    /// Asks for its end; the callback still comes, with `ECANCELED` or with what was done.
+    pub fn cancel(&self) {
+        if let Some(token) = self.token {
+            self.lp.cancel(token);
+        }
+    }
+}

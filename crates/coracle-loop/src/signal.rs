@@ -1,0 +1,104 @@
+//! Signals as events of the loop.
+
+use crate::{Complete, Loop};
+use coracle_demux::{Completion, Operation, Outcome, Submitted, Token};
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+/// Interrupt from the keyboard (Ctrl-C).
+const SIGINT: i32 = 2;
+/// A polite request to end.
+const SIGTERM: i32 = 15;
+
+type Callback = Box<dyn FnMut(&Loop)>;
+
+impl Loop {
+    /// Calls `callback` in a turn of this loop each time `signal` arrives. Several arrivals may be told as
+    /// one. Every loop and every listener of a signal hears it.
+    ///
+    /// Nothing runs in the signal handler but an atomic and a wake-up. Any signal that can be caught is free
+    /// for use: `SIGHUP` (1), `SIGUSR1` (10), `SIGUSR2` (12), `SIGCHLD` (17), …
+    ///
+    /// The returned token ends it by [`cancel`](Loop::cancel); the signal then has its default effect again.
+    ///
+    /// # Errors
+    /// A number that is no signal, or one that cannot be caught (`SIGKILL`, `SIGSTOP`).
+    pub fn on_signal(
+        &self,
+        signal: i32,
+        callback: impl FnMut(&Loop) + 'static,
+    ) -> io::Result<Token> {
+        let listener =
+            Rc::new(Listener { signal, callback: RefCell::new(Some(Box::new(callback))) });
+        listener.listen(self).map_err(|error| {
+            let text = format!("cannot listen for signal {signal}: {error}");
+            io::Error::new(error.kind(), text)
+        })
+    }
+
+    /// Stops this loop gracefully when the process is asked to end (`SIGINT`, `SIGTERM`): `callback` is called
+    /// once, and decides when to [`stop`](Loop::stop). A second request ends the process at once, with status
+    /// `128 + signal`, even if the loop hangs.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// lp.on_terminate(|lp| lp.stop()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel refuses the handlers.
+    pub fn on_terminate(&self, callback: impl FnOnce(&Loop) + 'static) -> io::Result<()> {
+        coracle_demux::force_exit_on_second(&[SIGINT, SIGTERM])?;
+        let callback = Rc::new(RefCell::new(Some(callback)));
+        for signal in [SIGINT, SIGTERM] {
+            let callback = Rc::clone(&callback);
+            self.on_signal(signal, move |lp| {
+                if let Some(callback) = callback.take() {
+                    callback(lp);
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+struct Listener {
+    signal: i32,
+    /// `None` while it is being called.
+    callback: RefCell<Option<Callback>>,
+}
+
+impl Listener {
+    fn listen(self: Rc<Self>, lp: &Loop) -> io::Result<Token> {
+        let operation = Operation::Signal { signal: self.signal };
+        match lp.submit(operation, &self, 0) {
+            Submitted::Pending(token) => {
+                lp.inner.listening.set(lp.inner.listening.get() + 1);
+                Ok(token)
+            }
+            Submitted::Done(finished) => Err(match finished.result {
+                Err(error) => error,
+                Ok(_) => io::Error::other("a signal operation ended before it began"),
+            }),
+        }
+    }
+}
+
+impl Complete for Listener {
+    fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
+        if !completion.more {
+            lp.inner.listening.set(lp.inner.listening.get() - 1);
+        }
+        if !matches!(completion.result, Ok(Outcome::Signal)) {
+            return; // cancelled
+        }
+        if let Some(mut callback) = self.callback.take() {
+            callback(lp);
+            *self.callback.borrow_mut() = Some(callback);
+        }
+        if !completion.more && self.listen(lp).is_err() {
+            tracing::error!("a signal can no longer be listened for");
+        }
+    }
+}

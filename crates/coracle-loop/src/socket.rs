@@ -1,0 +1,78 @@
+//! The calls of the seam that never wait, for the loop's users.
+
+use crate::Loop;
+use coracle_demux::{Address, Descriptor, Handle, SocketKind, SocketOption};
+use std::io;
+
+/// Sockets. All of these are the loop thread's; none of them waits.
+impl Loop {
+    /// Makes a socket.
+    pub fn socket(&self, kind: SocketKind) -> io::Result<Handle> {
+        self.inner.demux.borrow_mut().socket(kind)
+    }
+
+    /// Makes two connected Unix stream sockets.
+    pub fn socket_pair(&self) -> io::Result<(Handle, Handle)> {
+        self.inner.demux.borrow_mut().socket_pair()
+    }
+
+    /// Makes a stream socket that listens on `address`.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// let listener = lp.listen(&"127.0.0.1:0".parse().unwrap(), 128).unwrap();
+    /// assert_ne!(lp.local_address(listener).unwrap().ip().unwrap().port(), 0);
+    /// ```
+    ///
+    /// # Errors
+    /// Names the address and the reason: in use, not of this machine, or not permitted.
+    pub fn listen(&self, address: &Address, backlog: i32) -> io::Result<Handle> {
+        let mut demux = self.inner.demux.borrow_mut();
+        let socket = demux.socket(SocketKind::stream_for(address))?;
+        let mut prepare = || {
+            if address.ip().is_some() {
+                demux.set_option(socket, SocketOption::ReuseAddress(true))?;
+            }
+            demux.bind(socket, address)?;
+            demux.listen(socket, backlog)
+        };
+        match prepare() {
+            Ok(()) => Ok(socket),
+            Err(error) => {
+                drop(demux.detach(socket)); // nothing is in flight: this closes it
+                let text = format!("cannot listen on {address}: {error}");
+                Err(io::Error::new(error.kind(), text))
+            }
+        }
+    }
+
+    /// Gives a socket its local address.
+    pub fn bind(&self, socket: Handle, address: &Address) -> io::Result<()> {
+        self.inner.demux.borrow_mut().bind(socket, address)
+    }
+
+    /// Sets a socket option.
+    pub fn set_option(&self, socket: Handle, option: SocketOption) -> io::Result<()> {
+        self.inner.demux.borrow_mut().set_option(socket, option)
+    }
+
+    /// The address a socket is bound to.
+    pub fn local_address(&self, socket: Handle) -> io::Result<Address> {
+        self.inner.demux.borrow().local_address(socket)
+    }
+
+    /// The address of the other end.
+    pub fn peer_address(&self, socket: Handle) -> io::Result<Address> {
+        self.inner.demux.borrow().peer_address(socket)
+    }
+
+    /// Takes over a descriptor of the operating system, or one [detached](Loop::detach) from another loop.
+    pub fn adopt(&self, descriptor: impl Into<Descriptor>) -> io::Result<Handle> {
+        self.inner.demux.borrow_mut().adopt(descriptor.into())
+    }
+
+    /// Gives up a descriptor on which nothing is in flight, so that another loop can adopt it.
+    pub fn detach(&self, handle: Handle) -> io::Result<Descriptor> {
+        self.inner.demux.borrow_mut().detach(handle)
+    }
+}

@@ -1,0 +1,206 @@
+//! Every example runs, says what its page says it says, and ends.
+//!
+//! `cargo test` builds the examples beside the tests: `target/…/deps/examples-…` is this program, and
+//! `target/…/examples/` is where they are.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// No example takes longer than this, by far, even on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn loop_ticks_for_a_second() {
+    let output = run("00_tick", &[]);
+    assert!(output.starts_with("a loop on "), "{output}");
+    assert_eq!(output.matches("tick").count(), 4, "{output}");
+}
+
+#[test]
+fn echo_answers_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut echo = Running::start("01_echo_loop", &["127.0.0.1:0"], backend);
+        let line = echo.line();
+        let address = line.strip_prefix("echo on ").and_then(|rest| rest.split(',').next());
+        let mut stream = TcpStream::connect(address.expect("it says where it listens")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+
+        let message: Vec<u8> = (0..100_000).map(|n| n as u8).collect();
+        let mut writer = stream.try_clone().unwrap();
+        let sent = message.clone();
+        let sending = std::thread::spawn(move || {
+            writer.write_all(&sent).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        sending.join().unwrap();
+        assert!(answer == message, "{backend}: {} bytes came back", answer.len());
+
+        echo.signal("TERM");
+        assert!(echo.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
+fn timers_fire_in_order() {
+    let output = run("02_timers", &[]);
+    for text in [
+        "cancelled the timer of 15 ms",
+        "once",
+        "that was the third",
+        "another thread cancelled the ticks",
+        "idle for 100 ms: stop",
+    ] {
+        assert!(output.contains(text), "{text:?} is missing:\n{output}");
+    }
+    assert_eq!(output.matches("three times, every 20 ms").count(), 3, "{output}");
+    assert!(!output.contains("this is not printed"), "{output}");
+    assert!(output.trim_end().ends_with("idle for 100 ms: stop"), "{output}");
+}
+
+#[test]
+fn posted_jobs_all_run() {
+    let output = run("03_post_from_threads", &[]);
+    assert!(output.contains("40000 jobs ran, their sum is 200020000"), "{output}");
+    assert_eq!(output.matches("is done").count(), 4, "{output}");
+}
+
+#[test]
+fn offloaded_work_answers_while_the_loop_ticks() {
+    let output = run("04_offload", &[]);
+    assert!(output.contains("the answer is 42"), "{output}");
+    assert!(output.contains("the loop ticked meanwhile: yes"), "{output}");
+    assert!(output.contains("it panicked: a number"), "{output}");
+}
+
+#[test]
+fn signals_reload_and_stop() {
+    let mut example = Running::start("05_signals", &[], "");
+    assert!(example.line().starts_with("process "));
+    example.signal("HUP");
+    assert_eq!(example.line(), "configuration loaded for the 2. time");
+    example.signal("TERM");
+    let (status, output) = example.end();
+    assert!(status.success() && output.ends_with("finished\n"), "{status}: {output}");
+}
+
+#[test]
+fn second_signal_forces_the_end() {
+    let mut example = Running::start("05_signals", &[], "");
+    example.line();
+    example.signal("INT");
+    assert!(example.line().starts_with("finishing"));
+    example.signal("INT");
+    let (status, output) = example.end();
+    assert_eq!(status.code(), Some(128 + 2), "{output}");
+    assert!(!output.contains("finished"), "{output}");
+}
+
+#[test]
+fn foreign_pipe_is_read_to_its_end() {
+    let output = run("06_watch_foreign_descriptor", &[]);
+    assert_eq!(output, "line 1\nline 2\nline 3\nthe child has ended: exit status: 3\n");
+}
+
+#[test]
+fn simulation_replays_from_its_seed() {
+    let start = Instant::now();
+    let first = run("07_simulated_kernel", &["7"]);
+    assert!(first.contains("seed 7: "), "{first}");
+    assert_eq!(first.matches("1000 bytes echoed").count(), 3, "{first}");
+    assert_eq!(first, run("07_simulated_kernel", &["7"]), "the same seed, another story");
+    assert_ne!(first, run("07_simulated_kernel", &["8"]), "another seed, the same story");
+    assert!(start.elapsed() < Duration::from_secs(20), "virtual time is not waited for");
+}
+
+#[test]
+fn embedded_loop_does_its_work_in_the_hosts_loop() {
+    for backend in ["uring", "epoll"] {
+        let (status, output) = Running::start("08_embedding", &[], backend).end();
+        assert!(status.success(), "{backend}: {status}: {output}");
+        assert!(output.ends_with("nothing is left to do\n"), "{backend}: {output}");
+        for text in ["sent", "received Ok(Count(4))", "answered"] {
+            assert!(output.contains(text), "{backend}: {text:?} is missing:\n{output}");
+        }
+    }
+}
+
+/// Runs an example that ends by itself, and gives what it printed.
+fn run(name: &str, arguments: &[&str]) -> String {
+    let (status, output) = Running::start(name, arguments, "").end();
+    assert!(status.success(), "{name}: {status}:\n{output}");
+    output
+}
+
+/// An example under way; killed when dropped.
+struct Running {
+    name: String,
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// `backend` may be empty: the best there is.
+    fn start(name: &str, arguments: &[&str], backend: &str) -> Running {
+        let program = program(name);
+        let mut command = Command::new(&program);
+        command.args(arguments).env("CORACLE_BACKEND", backend);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("cannot run {}: {error}; cargo build --examples", program.display())
+            });
+        let output = BufReader::new(child.stdout.take().expect("it was piped"));
+        Running { name: name.to_owned(), child, output }
+    }
+
+    /// The next line it prints, without its end. Whoever prints nothing is ended by the test's own limit.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("its output can be read");
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("there is a shell");
+        assert!(status.success(), "{kill}: {status}");
+    }
+
+    /// Waits for its end; gives the status and what was printed since the last line read.
+    fn end(mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.child.try_wait().expect("it is our child") {
+                Some(status) => break status,
+                None if Instant::now() > deadline => panic!("{} does not end", self.name),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("it prints text");
+        (status, rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already, and then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where cargo has put an example.
+fn program(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().expect("a running program has a path");
+    let target = tests.ancestors().nth(2).expect("tests lie in TARGET/PROFILE/deps");
+    target.join("examples").join(name)
+}

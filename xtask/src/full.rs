@@ -1,0 +1,225 @@
+//! `cargo xtask full`: what is too long for continuous integration, and a dated page about how it went.
+
+use crate::command;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The only target whose sanitizers the recipes were tried with.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What can be chosen about a full run.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// Simulator seeds.
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// How often the contract suite runs.
+    #[arg(long, default_value_t = 50)]
+    contract: u32,
+    /// Only steps whose name contains this; the page is then not written.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// One thing to be done, so many times.
+struct Step {
+    name: &'static str,
+    command: Command,
+    times: u32,
+}
+
+/// How it went.
+struct Report {
+    name: &'static str,
+    command: String,
+    times: u32,
+    passed: bool,
+    took: Duration,
+    /// The lines of its output worth keeping.
+    kept: Vec<String>,
+}
+
+pub(crate) fn run(root: &Path, settings: &Settings) -> Result<(), String> {
+    let wanted = |step: &Step| settings.only.as_ref().is_none_or(|only| step.name.contains(only));
+    let mut reports = Vec::new();
+    for step in steps(root, settings)?.into_iter().filter(wanted) {
+        println!("== {}: {}", step.name, command::text(&step.command));
+        reports.push(perform(step)?);
+    }
+    let page = page(&circumstances(root), &reports);
+    println!("\n{page}");
+    if settings.only.is_none() {
+        let folder = root.join("docs/full-runs");
+        let file = folder.join(today(root)?).with_extension("md");
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, &page));
+        written.map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    let failed: Vec<&str> =
+        reports.iter().filter(|report| !report.passed).map(|report| report.name).collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
+    let once = |name, command| Step { name, command, times: 1 };
+    let mut steps = vec![once("tests", command::cargo(root, &["test", "--workspace"]))];
+
+    let simulation =
+        ["test", "--release", "-p", "coracle-loop", "--test", "simulation", "--", "--nocapture"];
+    let mut simulation = command::cargo(root, &simulation);
+    simulation.env("CORACLE_SEEDS", settings.seeds.to_string());
+    steps.push(once("simulation", simulation));
+
+    let contract = ["test", "--release", "-p", "coracle-demux", "--test", "contract"];
+    let contract = command::cargo(root, &contract);
+    steps.push(Step { name: "contract", command: contract, times: settings.contract });
+
+    steps.push(once("address sanitizer", sanitized(root, "address", "-Zsanitizer=address")));
+    let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+    steps.push(once("thread sanitizer", sanitized(root, "thread", flags)));
+
+    let oldest = oldest_compiler(root)?;
+    let toolchains = command::output(&mut command::new(root, "rustup", &["toolchain", "list"]));
+    if toolchains.is_ok_and(|list| list.lines().any(|line| line.starts_with(&oldest))) {
+        // rustup's cargo, not the one that runs this: only it knows `+VERSION`.
+        let toolchain = format!("+{oldest}");
+        let mut check = command::new(root, "cargo", &[&toolchain, "check", "--workspace"]);
+        check
+            .args(["--all-targets", "--target-dir", "target/oldest"])
+            .env_remove("RUSTUP_TOOLCHAIN");
+        steps.push(once("oldest compiler", check));
+    } else {
+        println!("== oldest compiler: left out, {oldest} is not installed");
+    }
+    Ok(steps)
+}
+
+/// The tests of the crates below the facade, with a sanitizer. The standard library is not instrumented.
+fn sanitized(root: &Path, name: &str, flags: &str) -> Command {
+    let mut command = command::cargo(root, &["test", "-p", "coracle-demux", "-p", "coracle-loop"]);
+    let directory = format!("target/{name}-sanitizer");
+    command.args(["--lib", "--tests", "--target", TARGET, "--target-dir", &directory]);
+    // `-Z` is for nightly compilers; the variable lets a stable one take it.
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
+    // Not leaks: LeakSanitizer cannot work in the processes that tests run under strace.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    let excused = root.join("xtask/thread-sanitizer.supp");
+    command.env("TSAN_OPTIONS", format!("suppressions={}", excused.display()));
+    command
+}
+
+/// Runs a step, shows what it prints, and keeps what the page wants.
+fn perform(mut step: Step) -> Result<Report, String> {
+    let command = command::text(&step.command);
+    let start = Instant::now();
+    let (mut passed, mut kept) = (true, Vec::new());
+    for time in 1..=step.times {
+        let failed = |error| format!("cannot run {command}: {error}");
+        let mut child = step.command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let output = BufReader::new(child.stdout.take().expect("it was piped"));
+        kept.clear(); // of many runs, the last one speaks for all
+        for line in output.lines() {
+            let line = line.map_err(failed)?;
+            println!("{line}");
+            if is_worth_keeping(&line) {
+                kept.push(line);
+            }
+        }
+        if !child.wait().map_err(failed)?.success() {
+            kept.push(format!("FAILED in run {time} of {}", step.times));
+            passed = false;
+            break;
+        }
+    }
+    Ok(Report { name: step.name, command, times: step.times, passed, took: start.elapsed(), kept })
+}
+
+fn is_worth_keeping(line: &str) -> bool {
+    let empty = line.contains(" 0 passed; 0 failed;");
+    (line.starts_with("test result:") && !empty)
+        || line.contains("FAILED")
+        || (line.contains("seed") && !line.starts_with("test "))
+}
+
+/// What the results depend on.
+fn circumstances(root: &Path) -> Vec<(&'static str, String)> {
+    let ask = |program, arguments: &[&str]| {
+        command::output(&mut command::new(root, program, arguments))
+            .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+    };
+    vec![
+        ("date", ask("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])),
+        ("commit", ask("git", &["rev-parse", "--short", "HEAD"])),
+        ("kernel", ask("uname", &["--kernel-name", "--kernel-release", "--machine"])),
+        ("compiler", ask("rustc", &["--version"])),
+        ("cores", std::thread::available_parallelism().map_or(0, usize::from).to_string()),
+    ]
+}
+
+fn today(root: &Path) -> Result<String, String> {
+    let date = command::output(&mut command::new(root, "date", &["--utc", "+%Y-%m-%d"]))?;
+    Ok(date.trim().to_owned())
+}
+
+/// `rust-version` of the workspace.
+fn oldest_compiler(root: &Path) -> Result<String, String> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml"));
+    let manifest = manifest.map_err(|error| format!("cannot read Cargo.toml: {error}"))?;
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let version = version.ok_or("Cargo.toml has no rust-version")?;
+    Ok(version.trim_matches('"').to_owned())
+}
+
+fn page(circumstances: &[(&str, String)], reports: &[Report]) -> String {
+    let mut page = "# A full run\n\nMade by `cargo xtask full`.\n\n".to_owned();
+    for (name, value) in circumstances {
+        page.push_str(&format!("- {name}: {value}\n"));
+    }
+    page.push_str("\n| step | runs | result | minutes |\n|---|---|---|---|\n");
+    for report in reports {
+        let result = if report.passed { "passed" } else { "**failed**" };
+        let minutes = report.took.as_secs_f64() / 60.0;
+        page.push_str(&format!(
+            "| {} | {} | {result} | {minutes:.1} |\n",
+            report.name, report.times
+        ));
+    }
+    for report in reports {
+        let lines = report.kept.join("\n");
+        page.push_str(&format!(
+            "\n## {}\n\n```text\n$ {}\n{lines}\n```\n",
+            report.name, report.command
+        ));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_and_seeds_are_kept_and_the_rest_is_not() {
+        assert!(is_worth_keeping("test result: ok. 12 passed; 0 failed; 0 ignored"));
+        assert!(is_worth_keeping("10000 seeds, 41 simulated hours"));
+        assert!(!is_worth_keeping("test result: ok. 0 passed; 0 failed; 0 ignored"));
+        assert!(!is_worth_keeping("test seeds_differ ... ok"));
+    }
+
+    #[test]
+    fn page_tells_command_and_result() {
+        let report = Report {
+            name: "contract",
+            command: "cargo test".to_owned(),
+            times: 2,
+            passed: false,
+            took: Duration::from_secs(90),
+            kept: vec!["FAILED in run 2 of 2".to_owned()],
+        };
+        let page = page(&[("kernel", "Linux".to_owned())], &[report]);
+        assert!(page.contains("| contract | 2 | **failed** | 1.5 |"), "{page}");
+        assert!(page.contains("$ cargo test\nFAILED in run 2 of 2\n"), "{page}");
+    }
+}

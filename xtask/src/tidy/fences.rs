@@ -1,0 +1,101 @@
+//! Rules about unsafe code: where it may be, and that it is argued.
+
+use super::lexer;
+use super::sources::{numbered, rust};
+use crate::tree::File;
+
+/// The files that may lift the lint `unsafe_code`, and what they need it for.
+const FENCED: &[(&str, &str)] = &[
+    ("crates/coracle-demux/src/descriptor.rs", "borrows a descriptor whose owner keeps it open"),
+    ("crates/coracle-demux/src/epoll.rs", "epoll_pwait2(2), which rustix does not call"),
+    ("crates/coracle-demux/src/fork.rs", "a page that the kernel wipes in a child"),
+    ("crates/coracle-demux/src/lent.rs", "buffers that the kernel fills"),
+    ("crates/coracle-demux/src/memory.rs", "memory that the kernel works on after a call"),
+    ("crates/coracle-demux/src/poll.rs", "descriptors in a list that outlives a borrow"),
+    ("crates/coracle-demux/src/select.rs", "select(2) takes bare numbers"),
+    ("crates/coracle-demux/src/signal.rs", "signal handlers"),
+    ("crates/coracle-demux/src/socket.rs", "an address as bytes"),
+    ("crates/coracle-demux/src/uring.rs", "the rings shared with the kernel"),
+    ("crates/coracle-loop/tests/rows/process.rs", "forks, to see that a loop survives them"),
+    ("bench/src/buffer_ring.rs", "the ring of the limit server"),
+    ("bench/src/cpu_clock.rs", "the clock of another process"),
+    ("bench/src/single_step.rs", "ptrace(2)"),
+    ("bench/src/bin/ping.rs", "the load generator's own system calls"),
+    ("bench/src/bin/raw_uring.rs", "the limit server"),
+    ("bench/peers/may-echo/src/main.rs", "may's spawn is unsafe"),
+];
+
+/// How many lines above an unsafe block its argument may begin.
+const REACH: usize = 8;
+
+/// How many lines above an unsafe fn its documentation may begin.
+const REACH_DOCUMENTATION: usize = 30;
+
+pub(super) fn check_fences(files: &[File]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for file in rust(files) {
+        let code = lexer::code(&file.text);
+        let lifted = numbered(&code).find(|(_, line)| line.contains("allow(unsafe_code)"));
+        let listed = FENCED.iter().any(|(path, _)| *path == file.path);
+        match lifted {
+            Some((number, _)) if !listed => {
+                let path = &file.path;
+                problems
+                    .push(format!("{path}:{number}: unsafe code outside the fence (list FENCED)"));
+            }
+            None if listed => {
+                problems.push(format!("{}: needs no place in the list FENCED", file.path));
+            }
+            _ => {}
+        }
+    }
+    problems
+}
+
+pub(super) fn check_arguments(files: &[File]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for file in rust(files) {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (number, line) in numbered(&lexer::code(&file.text)) {
+            let above = |reach: usize| &lines[number.saturating_sub(reach + 1)..number];
+            let has = |reach, words: &str| above(reach).iter().any(|line| line.contains(words));
+            let path = &file.path;
+            let block = ["unsafe {", "unsafe impl ", "unsafe extern "];
+            let duty = ["unsafe fn ", "unsafe trait "];
+            if block.iter().any(|words| line.contains(words)) && !has(REACH, "SAFETY:") {
+                problems
+                    .push(format!("{path}:{number}: unsafe without a SAFETY: argument above it"));
+            } else if duty.iter().any(|words| line.contains(words))
+                && !has(REACH_DOCUMENTATION, "# Safety")
+                && !has(REACH, "SAFETY:")
+            {
+                problems.push(format!("{path}:{number}: unsafe without a `# Safety` section"));
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsafe_without_an_argument_is_found() {
+        let check = |text: &str| check_arguments(&[File::new("a.rs", text)]).len();
+        assert_eq!(check("let x = unsafe { f() };"), 1);
+        assert_eq!(check("// SAFETY: f is harmless.\nlet x = unsafe { f() };"), 0);
+        assert_eq!(check("unsafe impl Send for X {}"), 1);
+        assert_eq!(check("pub unsafe fn f() {}"), 1);
+        assert_eq!(check("/// # Safety\n/// Call it on Mondays.\npub unsafe fn f() {}"), 0);
+        assert_eq!(check("// prose about unsafe { }\nlet text = \"unsafe { }\";"), 0);
+    }
+
+    #[test]
+    fn unsafe_outside_the_fence_is_found() {
+        let lifted = "#![allow(unsafe_code)]\n";
+        assert_eq!(check_fences(&[File::new("src/new.rs", lifted)]).len(), 1);
+        assert_eq!(check_fences(&[File::new(FENCED[0].0, lifted)]).len(), 0);
+        assert_eq!(check_fences(&[File::new(FENCED[0].0, "")]).len(), 1);
+    }
+}

@@ -1,0 +1,97 @@
+//! Rules about tests: every row of the capability table that is built has one, and the contract suite is
+//! the same for each backend.
+
+use super::lexer;
+use super::sources::rust;
+use crate::command;
+use crate::tree::File;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The rows that are built, as letter, first and last number.
+const ROWS: &[(char, u32, u32)] =
+    &[('a', 1, 11), ('b', 1, 12), ('c', 1, 6), ('d', 1, 2), ('d', 5, 6), ('g', 2, 2), ('t', 1, 1)];
+
+/// The backends of the contract suite.
+const BACKENDS: [&str; 5] = ["uring", "epoll", "poll", "select", "sim"];
+
+/// A test names its row first: `fn b4_wake_before_the_wait_is_not_lost`.
+pub(super) fn check_rows(files: &[File]) -> Vec<String> {
+    let tests = rust(files).filter(|file| is_test(file));
+    let tests: Vec<String> = tests.map(|file| lexer::code(&file.text)).collect();
+    let mut problems = Vec::new();
+    for &(letter, first, last) in ROWS {
+        for number in first..=last {
+            let name = format!("fn {letter}{number}_");
+            if !tests.iter().any(|code| code.contains(&name)) {
+                let row = letter.to_uppercase();
+                problems.push(format!("row {row}{number}: no test is called {letter}{number}_…"));
+            }
+        }
+    }
+    problems
+}
+
+fn is_test(file: &File) -> bool {
+    let path = format!("/{}", file.path);
+    path.contains("/tests/") || file.stem() == "tests" || file.text.contains("#[cfg(test)]")
+}
+
+/// Asks the test program itself, which is built if it is not there.
+pub(super) fn check_contract(root: &Path) -> Result<Vec<String>, String> {
+    let arguments =
+        ["test", "--quiet", "-p", "coracle-demux", "--test", "contract", "--", "--list"];
+    let listed = command::output(&mut command::cargo(root, &arguments))?;
+    Ok(compare(&count(&listed)))
+}
+
+/// How many tests each backend has, from lines like `contract::epoll::rule_05_…: test`.
+fn count(listed: &str) -> BTreeMap<&str, usize> {
+    let mut counts: BTreeMap<&str, usize> = BACKENDS.iter().map(|name| (*name, 0)).collect();
+    let tests = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    for test in tests.filter_map(|path| path.strip_prefix("contract::")) {
+        if let Some((backend, _)) = test.split_once("::") {
+            *counts.entry(backend).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn compare(counts: &BTreeMap<&str, usize>) -> Vec<String> {
+    let most = counts.values().copied().max().unwrap_or(0);
+    let fewer = counts.iter().filter(|(_, count)| **count != most || most == 0);
+    fewer
+        .map(|(backend, count)| format!("contract::{backend}: {count} tests, others have {most}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_without_a_test_is_found() {
+        let found = check_rows(&[File::new("crates/x/tests/rows.rs", "fn a1_epoll_works() {}")]);
+        assert!(!found.iter().any(|problem| problem.starts_with("row A1:")));
+        assert!(found.iter().any(|problem| problem.starts_with("row A11:")));
+        assert_eq!(found.len(), 11 + 12 + 6 + 2 + 2 + 1 + 1 - 1);
+    }
+
+    #[test]
+    fn a_function_that_is_not_a_test_does_not_count() {
+        let found = check_rows(&[File::new("crates/x/src/lib.rs", "fn a1_epoll_works() {}")]);
+        assert!(found.iter().any(|problem| problem.starts_with("row A1:")));
+    }
+
+    #[test]
+    fn backend_with_fewer_tests_is_found() {
+        let mut listed = String::new();
+        for backend in BACKENDS {
+            listed.push_str(&format!("contract::{backend}::one: test\n"));
+        }
+        assert!(compare(&count(&listed)).is_empty());
+        listed.push_str("contract::epoll::two: test\n\n6 tests, 0 benchmarks\n");
+        assert_eq!(compare(&count(&listed)).len(), 4);
+        assert_eq!(compare(&count("")).len(), 5, "no test at all is no agreement");
+    }
+}
