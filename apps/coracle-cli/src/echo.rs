@@ -17,6 +17,7 @@ use coracle::demux::{
 use coracle::{Complete, Loop};
 use std::cell::RefCell;
 use std::io;
+use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -85,7 +86,8 @@ impl Complete for Listener {
 /// What a completion is about.
 const RECEIVED: u32 = 0;
 const SENT: u32 = 1;
-const CLOSED: u32 = 2;
+const SHUT_DOWN: u32 = 2;
+const CLOSED: u32 = 3;
 
 struct Connection {
     socket: Handle,
@@ -198,9 +200,17 @@ impl Connection {
             let waiting = std::mem::take(&mut self.state.borrow_mut().waiting);
             self.send(lp, waiting.into());
         } else if ended {
-            self.close(lp);
+            self.shut_down(lp);
         } else if !receiving {
             self.receive(lp); // it was paused
+        }
+    }
+
+    /// The peer is done and everything is on its way to it: closes once it is out.
+    fn shut_down(self: &Rc<Self>, lp: &Loop) {
+        let operation = Operation::Shutdown { socket: self.socket, how: Shutdown::Write };
+        if let Submitted::Done(_) = lp.submit(operation, self, SHUT_DOWN) {
+            self.close(lp);
         }
     }
 
@@ -223,6 +233,7 @@ impl Complete for Connection {
             }
             (RECEIVED, result) => self.receive_ended(lp, result),
             (SENT, result) => self.sent(lp, Finished { result, payload }),
+            (SHUT_DOWN, _) => self.close(lp),
             _ => {} // closed: this was the last reference
         }
     }

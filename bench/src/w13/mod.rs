@@ -27,7 +27,7 @@ use crate::statistics::Summary;
 use crate::table::Table;
 use window::{JOBS_IN_FLIGHT, Window};
 
-/// Multiplications of a job: some 100 ns, so that the hand-over weighs more than the work.
+/// Multiplications of a job: less than 100 ns, so that the hand-over weighs more than the work.
 const JOB_ROUNDS: u64 = 64;
 
 /// What can be chosen about this work.
@@ -91,7 +91,7 @@ pub fn run(options: &Options, w13: &W13) -> io::Result<()> {
 
     let mut report = Report::new("w13", "W13: worker pools");
     report.add(&format!(
-        "{} jobs of some 100 ns, {} workers, at most {JOBS_IN_FLIGHT} jobs in flight. Columns are numbers \
+        "{} jobs of less than 100 ns, {} workers, at most {JOBS_IN_FLIGHT} jobs in flight. Columns are numbers \
          of producers.",
         w13.jobs,
         workers()

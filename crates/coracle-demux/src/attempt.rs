@@ -15,7 +15,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags,
 };
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
@@ -314,4 +314,10 @@ pub(crate) fn child_exit(pidfd: BorrowedFd<'_>) -> Option<io::Result<Outcome>> {
         }
         Err(error) => Some(Err(error.into())),
     }
+}
+
+/// A descriptor that becomes readable when the child ends.
+pub(crate) fn child_descriptor(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
 }

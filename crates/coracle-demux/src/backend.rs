@@ -220,3 +220,13 @@ fn open_one(backend: Backend, settings: &Settings) -> io::Result<Box<dyn Demux>>
 fn refused(backend: Backend, refusal: &io::Error) -> io::Error {
     io::Error::new(refusal.kind(), format!("cannot use {backend}: {refusal}"))
 }
+
+/// A random number from the operating system.
+pub(crate) fn os_seed() -> u64 {
+    let mut bytes = [0u8; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        // std asks the same system call and has its own ways around a refusal.
+        _ => std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64),
+    }
+}

@@ -1,5 +1,6 @@
 //! File operations, done to the end on whatever thread calls: they may wait for a disk.
 
+use crate::backend::Threads;
 use crate::memory::Memory;
 use crate::operation::{FileKind, Metadata, OpenOptions};
 use rustix::fd::{AsFd, OwnedFd};
@@ -7,7 +8,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// A file operation on its way to a thread. It shares the file, so that nobody closes it meanwhile.
@@ -144,4 +145,28 @@ fn warm(fd: impl AsFd, offset: u64, count: usize) {
             Ok(read) => position += read as u64,
         }
     }
+}
+
+/// Gives `work` to a thread, or back the memory it carries.
+pub(crate) fn give_to_thread(
+    threads: &Threads,
+    work: Work,
+    deliver: impl FnOnce(Report) + Send + 'static,
+) -> Result<(), Option<Memory>> {
+    // The work waits where both ends can reach it: a refused job is dropped, what it was to do is not.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let taken = Arc::clone(&work);
+    let job = move || {
+        let work = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = work {
+            deliver(work.perform());
+        }
+    };
+    threads.run(Box::new(job)).map_err(|_refused| {
+        match work.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(Work::Read { space, .. }) => Some(space),
+            Some(Work::Write { memory, .. }) => Some(memory),
+            _ => None,
+        }
+    })
 }

@@ -201,10 +201,13 @@ pub trait Demux {
     /// Starts an operation.
     fn submit(&mut self, operation: Operation) -> Submitted;
 
-    /// Sends as much of `bytes` as can be sent at once, without taking them over, and says how much that was.
+    /// Sends as much of `bytes` as can be sent at once, as send(2) on a non-blocking socket, and says how much
+    /// that was; the caller keeps the bytes. The rest is the business of [`Operation::Send`].
     ///
-    /// `Ok(0)` when nothing could be sent, and on backends that do not try: io_uring hands sends over in
-    /// batches, and the simulator tosses a coin. What is left is then the business of [`Operation::Send`].
+    /// "Sent" means what it means to send(2): the kernel has them, or (io_uring) the seam has copied them and
+    /// hands them over with the next batch. Sends and a `Shutdown` that are submitted later come later. A
+    /// failure is told to the next sender. `Close` gives bytes up that the peer has no room for; who wants to be
+    /// sure waits for a `Shutdown` first. `Ok(0)` when nothing can be sent now, or the backend does not try.
     ///
     /// # Errors
     /// As [`Operation::Send`].

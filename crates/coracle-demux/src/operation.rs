@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::lent::Lent;
 use crate::memory::{Memory, Payload};
 use slotmap::{Key, new_key_type};
+use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -196,6 +197,40 @@ impl Operation {
         }
     }
 
+    /// Whether an operation takes the receiving place of its descriptor, and not the sending one.
+    pub(crate) fn is_receiving(&self) -> bool {
+        matches!(
+            self,
+            Operation::Accept { .. }
+                | Operation::ReceiveLent { .. }
+                | Operation::Receive { .. }
+                | Operation::ReceiveMessage { .. }
+                | Operation::ChildExit { .. }
+        )
+    }
+
+    /// One line of [`Demux::describe`](crate::Demux::describe).
+    pub(crate) fn describe(
+        &self,
+        token: Token,
+        fd: Option<i32>,
+        out: &mut dyn fmt::Write,
+    ) -> fmt::Result {
+        write!(out, "operation {}: {}", token.index(), self.name())?;
+        match self {
+            Operation::Poll { interest, .. } => write!(out, " for {interest:?}")?,
+            Operation::Signal { signal } => write!(out, " {signal}")?,
+            Operation::ChildExit { pid } => write!(out, " of process {pid}")?,
+            Operation::Connect { address, .. } => write!(out, " to {address}")?,
+            Operation::Open { path, .. } => write!(out, " {}", path.display())?,
+            _ => {}
+        }
+        match fd {
+            Some(fd) => writeln!(out, " on descriptor {fd}"),
+            None => writeln!(out),
+        }
+    }
+
     /// The memory it carries, to be given back.
     pub(crate) fn into_payload(self) -> Payload {
         match self {
@@ -374,5 +409,13 @@ impl Readiness {
         let same = flags & 0x1d;
         let moved = (flags & RDHUP) >> 8;
         Readiness::from_bits_retain((same | moved) as u8)
+    }
+
+    /// What of it answers a poll for `interest`, if anything does.
+    pub(crate) fn answer(self, interest: Interest) -> Option<Readiness> {
+        let mut wanted = Readiness::CLOSED | Readiness::ERROR;
+        wanted.set(Readiness::READ | Readiness::READ_CLOSED, interest.contains(Interest::READ));
+        wanted.set(Readiness::WRITE, interest.contains(Interest::WRITE));
+        self.intersects(wanted).then_some(self & (wanted | Readiness::READ_CLOSED))
     }
 }

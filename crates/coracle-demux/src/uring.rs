@@ -18,42 +18,37 @@
 #![allow(unsafe_code)]
 
 mod buffer_ring;
+mod carrier;
+mod end;
+mod ring;
+mod start;
 
 use crate::address::Address;
-use crate::attempt::{self, SendFile};
-use crate::backend::{Backend, Features, Settings, Threads};
+use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::file::{self, Fact, Report, Work};
+use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
-use crate::lent::{Lent, LentPool};
+use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
 use crate::memory::Payload;
-use crate::operation::{
-    Completion, FileKind, Handle, Interest, Metadata, Operation, Outcome, Readiness, Submitted,
-    Token,
-};
-use crate::readiness::{
-    answer, child_descriptor, describe_operation, give_to_thread, is_receiving, os_seed,
-};
+use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
 use crate::wakeup::{Waker, Wakeup};
-use crate::{Demux, Descriptor, poll};
+use crate::{Demux, Descriptor};
 use buffer_ring::BufferRing;
+use carrier::Carrier;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use rustix::event::PollFlags;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use rustix::fs::{AtFlags, FileType, StatxFlags};
+use ring::{explain_refusal, kernel_is_at_least, open_ring};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags};
-use slotmap::{Key, KeyData, SlotMap};
+use slotmap::{Key, SlotMap};
+use start::{Vectored, is_close, poll_in};
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::net::Shutdown;
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +56,9 @@ use std::time::{Duration, Instant};
 /// `user_data` of the wake-up's poll, and of requests whose completion says nothing. No token has them.
 const WAKEUP: u64 = u64::MAX;
 const SILENT: u64 = u64::MAX - 1;
+
+/// `user_data` below this is an entry of the carrier: the upper half of a token is never zero.
+const CARRIED: u64 = 1 << 32;
 
 /// How long a drop waits for the kernel to let go of memory, before it leaks that memory.
 const DROP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,8 +70,9 @@ pub(crate) struct Uring {
     ring: IoUring,
     slots: SlotMap<Handle, Slot>,
     operations: SlotMap<Token, InFlight>,
-    /// What the kernel has completed and nobody has taken yet.
-    arrived: VecDeque<cqueue::Entry>,
+    /// What the kernel has completed; from `taken` on, nobody has looked at it yet.
+    arrived: Vec<cqueue::Entry>,
+    taken: usize,
     /// Completions that needed no kernel.
     finished: VecDeque<Completion>,
     /// Lent receives that found no buffer.
@@ -82,6 +81,9 @@ pub(crate) struct Uring {
     with_kernel: usize,
     buffers: BufferRing,
     lent: Rc<LentPool>,
+    carrier: Carrier,
+    /// Descriptors that are being closed during a carried send, which is given up if it does not end at once.
+    doomed: Vec<Handle>,
     /// Whether the kernel repeats receives and accepts by itself.
     multishot: bool,
     wakeup: Wakeup,
@@ -99,7 +101,12 @@ struct Slot {
     drained: bool,
     reader: Option<Token>,
     writer: Option<Token>,
-    /// How many operations are in flight on it.
+    /// The carried send under way, and what has to wait for its end.
+    carrying: Option<u32>,
+    held: Vec<Token>,
+    /// How the last carried send failed; the next sender is told.
+    failed: Option<Errno>,
+    /// How many operations and carried sends are in flight on it.
     in_flight: usize,
     /// The close that waits for them.
     closer: Option<Token>,
@@ -137,12 +144,6 @@ enum Extra {
     Vectored(Box<Vectored>),
 }
 
-/// The header of a vectored send and the slices it points to.
-struct Vectored {
-    header: libc::msghdr,
-    slices: [libc::iovec; attempt::SEND_SLICES],
-}
-
 impl Uring {
     pub(crate) fn open(settings: &Settings) -> io::Result<Uring> {
         for (name, count) in [
@@ -173,12 +174,15 @@ impl Uring {
             ring,
             slots: SlotMap::with_key(),
             operations: SlotMap::with_key(),
-            arrived: VecDeque::new(),
+            arrived: Vec::new(),
+            taken: 0,
             finished: VecDeque::new(),
             starved: Vec::new(),
             with_kernel: 0,
             buffers,
             lent,
+            carrier: Carrier::default(),
+            doomed: Vec::new(),
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -197,6 +201,9 @@ impl Uring {
             drained: true,
             reader: None,
             writer: None,
+            carrying: None,
+            held: Vec::new(),
+            failed: None,
             in_flight: 0,
             closer: None,
         })
@@ -239,7 +246,20 @@ impl Uring {
     /// Takes what the kernel has completed out of its queue, so that there is room for more.
     #[inline]
     fn collect(&mut self) {
+        if self.taken == self.arrived.len() {
+            self.arrived.clear();
+            self.taken = 0;
+        }
         self.arrived.extend(self.ring.completion());
+    }
+
+    /// Asks the kernel to end a request. It ends with its own completion.
+    fn cancel_request(&mut self, user_data: u64) {
+        let cancel = opcode::AsyncCancel::new(user_data)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(SILENT);
+        self.push(&cancel);
     }
 
     fn watch_wakeup(&mut self) {
@@ -248,557 +268,6 @@ impl Uring {
             .build()
             .user_data(WAKEUP);
         self.push(&poll);
-    }
-
-    // --- Starting --------------------------------------------------------------------------------------
-
-    /// Puts an operation on a descriptor into the table and hands it to the kernel.
-    fn start(&mut self, handle: Handle, operation: Operation) -> Submitted {
-        match self.slot(handle) {
-            Ok(slot) if matches!(slot.source, Source::Lent(_)) && !is_poll(&operation) => {
-                operation.refuse(Errno::BADF) // lent for polls only
-            }
-            Ok(_) => match self.claim(handle, &operation) {
-                Ok(()) => {
-                    let token = self.enlist(handle, operation);
-                    self.issue(token);
-                    Submitted::Pending(token)
-                }
-                Err(error) => operation.refuse(error),
-            },
-            Err(error) => operation.refuse(error),
-        }
-    }
-
-    /// Whether `operation` may be in flight on `handle` beside what is there.
-    fn claim(&self, handle: Handle, operation: &Operation) -> io::Result<()> {
-        let slot = &self.slots[handle];
-        match direction(operation) {
-            Direction::Receiving if slot.reader.is_some() => Err(Errno::ALREADY.into()),
-            Direction::Sending if slot.writer.is_some() => Err(Errno::ALREADY.into()),
-            Direction::Neither if is_poll(operation) => slot.kind.check_pollable(),
-            _ => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn enlist(&mut self, handle: Handle, operation: Operation) -> Token {
-        let direction = direction(&operation);
-        let token = self.operations.insert(InFlight {
-            operation,
-            handle,
-            stage: Stage::Here,
-            cancelled: false,
-            extra: Extra::Nothing,
-        });
-        if let Some(slot) = self.slots.get_mut(handle) {
-            slot.in_flight += 1;
-            match direction {
-                Direction::Receiving => slot.reader = Some(token),
-                Direction::Sending => slot.writer = Some(token),
-                Direction::Neither => {}
-            }
-        }
-        token
-    }
-
-    /// Hands an operation of the table to the kernel, or does its part that needs no kernel.
-    fn issue(&mut self, token: Token) {
-        let in_flight = &mut self.operations[token];
-        let slot = &self.slots[in_flight.handle];
-        let fd = Fd(slot.source.raw());
-        let socket = slot.kind.is_socket();
-        let entry = match &mut in_flight.operation {
-            Operation::ReceiveLent { .. } if socket && self.multishot => {
-                opcode::RecvMulti::new(fd, buffer_ring::GROUP).build()
-            }
-            Operation::ReceiveLent { .. } if socket => {
-                let size = self.lent.size() as u32;
-                opcode::Recv::new(fd, std::ptr::null_mut(), size)
-                    .buf_group(buffer_ring::GROUP)
-                    .build()
-                    .flags(squeue::Flags::BUFFER_SELECT)
-            }
-            Operation::Send { payload: Payload::One(memory), .. } if socket => {
-                let bytes = memory.as_slice();
-                opcode::Send::new(fd, bytes.as_ptr(), length(bytes.len()))
-                    .flags(SendFlags::NOSIGNAL.bits() as i32)
-                    .build()
-            }
-            Operation::Send { payload, .. } if socket => {
-                let mut vectored = Box::new(Vectored::new(payload));
-                let header = vectored.header();
-                in_flight.extra = Extra::Vectored(vectored);
-                opcode::SendMsg::new(fd, header).flags(SendFlags::NOSIGNAL.bits()).build()
-            }
-            Operation::Receive { space, .. } if socket => match space.as_mut_slice() {
-                Some(space) => opcode::Recv::new(fd, space.as_mut_ptr(), length(space.len()))
-                    .ioprio(if slot.drained { POLL_FIRST } else { 0 })
-                    .build(),
-                None => return self.finish(token, Err(Errno::FAULT.into())),
-            },
-            Operation::Accept { .. } => {
-                let flags = (SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).bits() as i32;
-                let nowhere = std::ptr::null_mut();
-                if self.multishot {
-                    opcode::AcceptMulti::new(fd).flags(flags).build()
-                } else {
-                    opcode::Accept::new(fd, nowhere, nowhere.cast()).flags(flags).build()
-                }
-            }
-            Operation::Connect { address, .. } => match socket::encode(address) {
-                Ok(encoded) => {
-                    let encoded = Box::new(encoded);
-                    let (address, len) = (encoded.0.as_ptr().cast(), encoded.1);
-                    in_flight.extra = Extra::Address(encoded);
-                    opcode::Connect::new(fd, address, len).build()
-                }
-                Err(error) => return self.finish(token, Err(error)),
-            },
-            Operation::Shutdown { how, .. } => opcode::Shutdown::new(
-                fd,
-                match how {
-                    Shutdown::Read => 0,
-                    Shutdown::Write => 1,
-                    Shutdown::Both => 2,
-                },
-            )
-            .build(),
-            Operation::Poll { interest, .. } => {
-                opcode::PollAdd::new(fd, poll::flags(*interest).bits().into()).build()
-            }
-            Operation::Stat { .. } => {
-                // SAFETY: a statx is plain numbers, for which zeroes are valid.
-                let mut statx: Box<libc::statx> = Box::new(unsafe { std::mem::zeroed() });
-                let place = std::ptr::from_mut(&mut *statx).cast();
-                in_flight.extra = Extra::Statx(statx);
-                opcode::Statx::new(fd, c"".as_ptr(), place)
-                    .flags(AtFlags::EMPTY_PATH.bits() as i32)
-                    .mask(StatxFlags::BASIC_STATS.bits())
-                    .build()
-            }
-            Operation::Read { offset, space, .. } => match space.as_mut_slice() {
-                Some(space) => opcode::Read::new(fd, space.as_mut_ptr(), length(space.len()))
-                    .offset(*offset)
-                    .build(),
-                None => return self.finish(token, Err(Errno::FAULT.into())),
-            },
-            Operation::Write { offset, memory, .. } => {
-                let bytes = memory.as_slice();
-                opcode::Write::new(fd, bytes.as_ptr(), length(bytes.len())).offset(*offset).build()
-            }
-            _ => return self.issue_staged(token),
-        };
-        in_flight.stage = Stage::Kernel;
-        self.with_kernel += 1;
-        self.push(&entry.user_data(token.data().as_ffi()));
-    }
-
-    /// A staged operation: sends try first, receives wait first.
-    fn issue_staged(&mut self, token: Token) {
-        if is_receiving(&self.operations[token].operation) {
-            self.await_readiness(token);
-        } else {
-            self.attempt_staged(token);
-        }
-    }
-
-    /// Tries a staged operation; waits for readiness if it must.
-    fn attempt_staged(&mut self, token: Token) {
-        let InFlight { operation, handle, .. } = &mut self.operations[token];
-        let slot = &self.slots[*handle];
-        let (fd, kind) = (slot.source.as_fd(), slot.kind);
-        let result = match operation {
-            Operation::ReceiveLent { .. } => return self.attempt_receive_lent(token),
-            Operation::Receive { space, .. } => attempt::receive_into(fd, kind, space),
-            Operation::ReceiveMessage { space, limit_descriptors, .. } => {
-                attempt::receive_message(fd, space, *limit_descriptors)
-            }
-            Operation::Send { payload, .. } => attempt::send(fd, kind, payload),
-            Operation::SendMessage { message, .. } => attempt::send_message(fd, message),
-            Operation::SendFile { .. } => return self.attempt_send_file(token, false),
-            Operation::ChildExit { .. } => attempt::child_exit(fd),
-            other => unreachable!("{} is not staged", other.name()),
-        };
-        match result {
-            Some(result) => self.finish(token, result),
-            None => self.await_readiness(token),
-        }
-    }
-
-    /// A lent receive from a pipe: repeated here, one piece a turn.
-    fn attempt_receive_lent(&mut self, token: Token) {
-        // The kernel's ring has all buffers; a pipe gets bytes of its own, lent from no pool.
-        let slot = &self.slots[self.operations[token].handle];
-        let mut bytes = vec![0; self.lent.size()];
-        match attempt::receive(slot.source.as_fd(), slot.kind, &mut bytes) {
-            Some(Ok(0)) => self.finish(token, Ok(Outcome::Lent(Lent::end()))),
-            Some(Ok(count)) => {
-                let result = Ok(Outcome::Lent(Lent::owned(&bytes[..count])));
-                let payload = Payload::Nothing;
-                self.finished.push_back(Completion { token, more: true, result, payload });
-                self.await_readiness(token);
-            }
-            Some(Err(error)) => self.finish(token, Err(error)),
-            None => self.await_readiness(token),
-        }
-    }
-
-    fn attempt_send_file(&mut self, token: Token, warmed: bool) {
-        let InFlight { operation, handle, .. } = &self.operations[token];
-        let Operation::SendFile { file, offset, count, .. } = *operation else {
-            unreachable!("only send_file comes here");
-        };
-        let file = match self.slot(file).map(|slot| &slot.source) {
-            Ok(Source::File(file)) => Arc::clone(file),
-            _ => return self.finish(token, Err(Errno::BADF.into())),
-        };
-        let send = if warmed { attempt::send_file_now } else { attempt::send_file };
-        match send(self.slots[*handle].source.as_fd(), file.as_fd(), offset, count) {
-            SendFile::Done(result) => self.finish(token, result),
-            SendFile::Wait => self.await_readiness(token),
-            SendFile::Cold(count) => {
-                let letterbox = self.reports.letterbox();
-                let deliver = move |report| letterbox.deliver(token, report);
-                self.operations[token].stage = Stage::Thread;
-                let work = Work::Warm { file, offset, count };
-                if give_to_thread(&self.threads, work, deliver).is_err() {
-                    self.attempt_send_file(token, true); // no thread to be had: send it cold
-                }
-            }
-        }
-    }
-
-    /// Has the kernel tell when a staged operation can go on.
-    fn await_readiness(&mut self, token: Token) {
-        let in_flight = &mut self.operations[token];
-        if in_flight.cancelled {
-            return self.finish(token, Err(Errno::CANCELED.into()));
-        }
-        let interest =
-            if is_receiving(&in_flight.operation) { Interest::READ } else { Interest::WRITE };
-        in_flight.stage = Stage::Readiness;
-        let fd = Fd(self.slots[in_flight.handle].source.raw());
-        let entry = opcode::PollAdd::new(fd, poll::flags(interest).bits().into()).build();
-        self.with_kernel += 1;
-        self.push(&entry.user_data(token.data().as_ffi()));
-    }
-
-    fn start_open(&mut self, operation: Operation) -> Submitted {
-        let Operation::Open { path, options } = &operation else {
-            unreachable!("only open comes here");
-        };
-        let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-            return operation.refuse(Errno::INVAL);
-        };
-        let entry = opcode::OpenAt::new(Fd(rustix::fs::CWD.as_raw_fd()), path.as_ptr())
-            .flags(file::flags(*options).bits() as i32)
-            .mode(options.mode & 0o7777)
-            .build();
-        let token = self.enlist(Handle::null(), operation);
-        let in_flight = &mut self.operations[token];
-        in_flight.extra = Extra::Path(path);
-        in_flight.stage = Stage::Kernel;
-        self.with_kernel += 1;
-        self.push(&entry.user_data(token.data().as_ffi()));
-        Submitted::Pending(token)
-    }
-
-    fn start_child_exit(&mut self, pid: u32, operation: Operation) -> Submitted {
-        match child_descriptor(pid) {
-            Ok(fd) => {
-                let handle = self.insert(Source::Owned(fd), Kind::Bytes);
-                self.start(handle, operation)
-            }
-            Err(error) => operation.refuse(error),
-        }
-    }
-
-    fn start_signal(&mut self, signal: i32, operation: Operation) -> Submitted {
-        match self.signals.subscribe(signal) {
-            Ok(()) => Submitted::Pending(self.enlist(Handle::null(), operation)),
-            Err(error) => operation.refuse(error),
-        }
-    }
-
-    fn start_close(&mut self, handle: Handle, operation: Operation) -> Submitted {
-        if let Err(error) = self.slot(handle) {
-            return operation.refuse(error);
-        }
-        let closer = self.operations.insert(InFlight {
-            operation,
-            handle,
-            stage: Stage::Here,
-            cancelled: false,
-            extra: Extra::Nothing,
-        });
-        self.slots[handle].closer = Some(closer);
-        if self.slots[handle].in_flight == 0 {
-            self.close_now(handle);
-        } else {
-            self.cancel_all(handle);
-        }
-        Submitted::Pending(closer)
-    }
-
-    /// Asks for the end of everything in flight on a descriptor.
-    fn cancel_all(&mut self, handle: Handle) {
-        let slot = &self.slots[handle];
-        let known = usize::from(slot.reader.is_some()) + usize::from(slot.writer.is_some());
-        if slot.in_flight == known {
-            let (reader, writer) = (slot.reader, slot.writer);
-            reader.into_iter().chain(writer).for_each(|token| self.cancel(token));
-            return;
-        }
-        // Polls, file operations and shutdowns have no place in the slot: look for them.
-        let tokens: Vec<Token> = (self.operations.iter())
-            .filter(|(_, other)| other.handle == handle && !is_close(&other.operation))
-            .map(|(token, _)| token)
-            .collect();
-        tokens.into_iter().for_each(|token| self.cancel(token));
-    }
-
-    /// Closes a descriptor on which nothing is in flight any more.
-    fn close_now(&mut self, handle: Handle) {
-        let slot = self.slots.remove(handle).expect("a descriptor is closed once");
-        let closer = slot.closer.expect("it is being closed");
-        match slot.source {
-            Source::Owned(fd) => {
-                let entry = opcode::Close::new(Fd(fd.into_raw_fd())).build();
-                self.operations[closer].stage = Stage::Kernel;
-                self.with_kernel += 1;
-                self.push(&entry.user_data(closer.data().as_ffi()));
-            }
-            Source::File(_) | Source::Lent(_) => self.finish(closer, Ok(Outcome::Nothing)),
-        }
-    }
-
-    // --- Ending ----------------------------------------------------------------------------------------
-
-    /// Takes in one completion of the kernel's, and says what it means for the loop.
-    #[inline]
-    fn take_in(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
-        let user_data = entry.user_data();
-        if user_data >= SILENT {
-            if user_data == WAKEUP {
-                self.woken(entry.flags());
-            }
-            return None;
-        }
-        let token = Token::from(KeyData::from_ffi(user_data));
-        let more = cqueue::more(entry.flags());
-        let Some(in_flight) = self.operations.get_mut(token) else {
-            debug_assert!(false, "the kernel completed an operation twice");
-            return None;
-        };
-        if !more {
-            self.with_kernel -= 1;
-        }
-        if in_flight.stage == Stage::Readiness {
-            self.staged_ready(token, decode(entry.result()));
-            return None;
-        }
-        let result = decode(entry.result());
-        match in_flight.operation {
-            Operation::ReceiveLent { .. } => self.received_lent(token, result, entry.flags(), more),
-            Operation::Accept { .. } => self.accepted(token, result, more),
-            _ => {
-                let result = self.outcome(token, result, entry.flags());
-                Some(self.complete(token, result))
-            }
-        }
-    }
-
-    fn woken(&mut self, flags: u32) {
-        if !self.wakeup.needs_no_drain() {
-            self.wakeup.drain();
-        }
-        if !cqueue::more(flags) {
-            self.watch_wakeup();
-        }
-    }
-
-    fn received_lent(
-        &mut self,
-        token: Token,
-        result: Result<u32, Errno>,
-        flags: u32,
-        more: bool,
-    ) -> Option<Completion> {
-        let lent = match result {
-            Ok(0) => {
-                if let Some(id) = cqueue::buffer_select(flags) {
-                    self.lent.give_back(id);
-                }
-                return Some(self.complete(token, Ok(Outcome::Lent(Lent::end()))));
-            }
-            Ok(count) => {
-                let id = cqueue::buffer_select(flags).expect("a lent receive took a buffer");
-                self.lent.lend(id, count as usize)
-            }
-            Err(Errno::NOBUFS) if !more => {
-                // More arrived in one turn than there are buffers. They are back at the end of it.
-                return self.again(token, |uring| uring.starved.push(token));
-            }
-            Err(Errno::INTR | Errno::AGAIN) => {
-                return self.again(token, |uring| uring.issue(token));
-            }
-            Err(error) => return Some(self.complete(token, Err(error.into()))),
-        };
-        let result = Ok(Outcome::Lent(lent));
-        if more {
-            return Some(Completion { token, more, result, payload: Payload::Nothing });
-        }
-        if self.multishot || self.operations[token].cancelled {
-            return Some(self.complete(token, result)); // the kernel has had enough: submit again
-        }
-        self.issue(token);
-        Some(Completion { token, more: true, result, payload: Payload::Nothing })
-    }
-
-    fn accepted(
-        &mut self,
-        token: Token,
-        result: Result<u32, Errno>,
-        more: bool,
-    ) -> Option<Completion> {
-        let in_flight = &self.operations[token];
-        let result = match result {
-            Ok(fd) => {
-                // A listener's kind is its connections' kind.
-                let kind = self.slots[in_flight.handle].kind;
-                // SAFETY: accept has just made this descriptor, and nobody else knows it.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-                Ok(Outcome::Accepted(self.insert(Source::Owned(fd), kind)))
-            }
-            Err(error)
-                if attempt::is_of_the_connection(error)
-                    || matches!(error, Errno::INTR | Errno::AGAIN) =>
-            {
-                return if more { None } else { self.again(token, |uring| uring.issue(token)) };
-            }
-            Err(error) => Err(error.into()),
-        };
-        if more {
-            return Some(Completion { token, more, result, payload: Payload::Nothing });
-        }
-        let ended = self.multishot || self.operations[token].cancelled || result.is_err();
-        if ended {
-            return Some(self.complete(token, result));
-        }
-        self.issue(token);
-        Some(Completion { token, more: true, result, payload: Payload::Nothing })
-    }
-
-    /// Goes on with an operation that the kernel has ended early, unless it was cancelled meanwhile.
-    fn again(&mut self, token: Token, go_on: impl FnOnce(&mut Uring)) -> Option<Completion> {
-        if self.operations[token].cancelled {
-            return Some(self.complete(token, Err(Errno::CANCELED.into())));
-        }
-        self.operations[token].stage = Stage::Here;
-        go_on(self);
-        None
-    }
-
-    /// What the kernel's number means for this operation.
-    fn outcome(
-        &mut self,
-        token: Token,
-        result: Result<u32, Errno>,
-        flags: u32,
-    ) -> io::Result<Outcome> {
-        let in_flight = &mut self.operations[token];
-        match (&in_flight.operation, result) {
-            (Operation::Connect { .. }, Err(Errno::AGAIN)) => {
-                Err(Errno::CONNREFUSED.into()) // the backlog of a Unix socket is full
-            }
-            (_, Err(error)) => Err(error.into()),
-            (Operation::Receive { space, .. }, Ok(count)) => {
-                let slot = &mut self.slots[in_flight.handle];
-                let short = (count as usize) < space.len();
-                slot.drained =
-                    short && count > 0 && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(flags);
-                Ok(Outcome::Count(count as usize))
-            }
-            (
-                Operation::Send { .. } | Operation::Read { .. } | Operation::Write { .. },
-                Ok(count),
-            ) => Ok(Outcome::Count(count as usize)),
-            (Operation::Poll { interest, .. }, Ok(flags)) => {
-                let ready = poll::readiness(PollFlags::from_bits_truncate(flags as u16));
-                Ok(Outcome::Ready(answer(ready, *interest).unwrap_or(Readiness::empty())))
-            }
-            (Operation::Open { .. }, Ok(fd)) => {
-                // SAFETY: open has just made this descriptor, and nobody else knows it.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-                let kind = Kind::of(fd.as_fd())?;
-                Ok(Outcome::Opened(self.insert(Source::File(Arc::new(fd)), kind)))
-            }
-            (Operation::Stat { .. }, Ok(_)) => match &in_flight.extra {
-                Extra::Statx(statx) => Ok(Outcome::Metadata(Box::new(metadata(statx)))),
-                _ => unreachable!("a stat has a place for its answer"),
-            },
-            (_, Ok(_)) => Ok(Outcome::Nothing),
-        }
-    }
-
-    /// The descriptor of a staged operation is ready, or the wait for it has failed.
-    fn staged_ready(&mut self, token: Token, result: Result<u32, Errno>) {
-        match result {
-            Ok(_) => self.attempt_staged(token),
-            Err(Errno::INTR | Errno::AGAIN) => self.await_readiness(token),
-            Err(error) => self.finish(token, Err(error.into())),
-        }
-    }
-
-    /// The final completion of an operation, to be taken later.
-    fn finish(&mut self, token: Token, result: io::Result<Outcome>) {
-        let handle = self.operations[token].handle;
-        let completion = self.retire(token, result);
-        self.finished.push_back(completion);
-        self.close_if_idle(handle);
-    }
-
-    /// The final completion of an operation, to be taken now.
-    #[inline]
-    fn complete(&mut self, token: Token, result: io::Result<Outcome>) -> Completion {
-        let handle = self.operations[token].handle;
-        let completion = self.retire(token, result);
-        self.close_if_idle(handle);
-        completion
-    }
-
-    /// Goes on with a close that has waited for the last operation in flight.
-    #[inline]
-    fn close_if_idle(&mut self, handle: Handle) {
-        if let Some(slot) = self.slots.get(handle)
-            && slot.in_flight == 0
-            && slot.closer.is_some()
-        {
-            self.close_now(handle);
-        }
-    }
-
-    /// Takes an operation out of the tables.
-    #[inline]
-    fn retire(&mut self, token: Token, result: io::Result<Outcome>) -> Completion {
-        let in_flight = self.operations.remove(token).expect("an operation ends once");
-        let handle = in_flight.handle;
-        if let Some(slot) = self.slots.get_mut(handle) {
-            slot.in_flight -= 1;
-            if slot.reader == Some(token) {
-                slot.reader = None;
-            } else if slot.writer == Some(token) {
-                slot.writer = None;
-            }
-        }
-        match in_flight.operation {
-            Operation::ChildExit { .. } => drop(self.slots.remove(handle)),
-            Operation::Signal { signal } => self.signals.unsubscribe(signal),
-            _ => {}
-        }
-        let payload = in_flight.operation.into_payload();
-        Completion { token, more: false, result, payload }
     }
 
     // --- Waiting ---------------------------------------------------------------------------------------
@@ -855,153 +324,6 @@ impl Uring {
             }
         }
     }
-}
-
-/// The kernel's number: a count or a descriptor, or an error below zero.
-#[inline]
-fn decode(result: i32) -> Result<u32, Errno> {
-    if result >= 0 { Ok(result as u32) } else { Err(Errno::from_raw_os_error(-result)) }
-}
-
-/// Which of a descriptor's two places an operation takes.
-#[derive(Clone, Copy)]
-enum Direction {
-    Receiving,
-    Sending,
-    Neither,
-}
-
-fn direction(operation: &Operation) -> Direction {
-    match operation {
-        Operation::Send { .. }
-        | Operation::SendMessage { .. }
-        | Operation::SendFile { .. }
-        | Operation::Connect { .. } => Direction::Sending,
-        other if is_receiving(other) => Direction::Receiving,
-        _ => Direction::Neither,
-    }
-}
-
-fn is_poll(operation: &Operation) -> bool {
-    matches!(operation, Operation::Poll { .. })
-}
-
-fn is_close(operation: &Operation) -> bool {
-    matches!(operation, Operation::Close { .. })
-}
-
-fn poll_in() -> u32 {
-    PollFlags::IN.bits().into()
-}
-
-/// A length as io_uring takes it; more than 4 GiB at once becomes a short count.
-fn length(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-fn metadata(statx: &libc::statx) -> Metadata {
-    Metadata {
-        len: statx.stx_size,
-        modified: file::time(statx.stx_mtime.tv_sec, statx.stx_mtime.tv_nsec),
-        kind: match FileType::from_raw_mode(statx.stx_mode.into()) {
-            FileType::RegularFile => FileKind::File,
-            FileType::Directory => FileKind::Directory,
-            _ => FileKind::Other,
-        },
-        mode: u32::from(statx.stx_mode) & 0o7777,
-        inode: statx.stx_ino,
-        device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
-    }
-}
-
-impl Vectored {
-    fn new(payload: &Payload) -> Vectored {
-        let (slices, count) = attempt::slices(payload);
-        let slices = slices.map(|slice| libc::iovec {
-            iov_base: slice.as_ptr().cast_mut().cast(),
-            iov_len: slice.len(),
-        });
-        // SAFETY: a msghdr is plain numbers and pointers, for which zeroes are valid.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_iovlen = count;
-        Vectored { header, slices }
-    }
-
-    /// The header, pointing to the slices where they are now.
-    fn header(&mut self) -> *const libc::msghdr {
-        self.header.msg_iov = self.slices.as_mut_ptr();
-        &raw const self.header
-    }
-}
-
-/// The best ring this kernel gives: each rung of the ladder asks for less.
-fn open_ring(settings: &Settings) -> io::Result<IoUring> {
-    let entries = settings.limit_submissions;
-    let base = || {
-        let mut builder = IoUring::builder();
-        // Multishot operations complete more often than they are submitted.
-        builder.setup_cqsize(entries * 4);
-        builder
-    };
-    if settings.modern_uring {
-        // Linux 6.1: completions run when this thread asks for them, and at no other time.
-        let modern = base()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all()
-            .build(entries);
-        match modern {
-            Err(error) if is_invalid(&error) => {}
-            result => return check_features(result?),
-        }
-    }
-    // Linux 5.19: without interrupts to this thread.
-    match base().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(entries) {
-        Err(error) if is_invalid(&error) => check_features(base().build(entries)?),
-        result => check_features(result?),
-    }
-}
-
-/// Compares the running kernel's release, `6.18.44-…`, with a version.
-fn kernel_is_at_least(major: u32, minor: u32) -> bool {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
-}
-
-fn is_invalid(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
-}
-
-fn check_features(ring: IoUring) -> io::Result<IoUring> {
-    if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() {
-        return Ok(ring);
-    }
-    Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel is too old (needs Linux 5.19)"))
-}
-
-/// Says why the kernel refuses io_uring, and what would help.
-fn explain_refusal(error: io::Error) -> io::Error {
-    let reason = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::PERM) => match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled") {
-            Ok(value) if value.trim() != "0" => format!(
-                "disabled by sysctl kernel.io_uring_disabled={} (0 allows it)",
-                value.trim()
-            ),
-            _ => "forbidden by a seccomp filter (containers: allow io_uring_setup, \
-                  io_uring_enter, io_uring_register)"
-                .to_owned(),
-        },
-        Some(Errno::NOSYS) => "the kernel has no io_uring, or a seccomp filter hides it".to_owned(),
-        Some(Errno::NOMEM) => {
-            "not enough locked memory (raise RLIMIT_MEMLOCK: ulimit -l)".to_owned()
-        }
-        _ => return error,
-    };
-    io::Error::new(error.kind(), reason)
 }
 
 impl Demux for Uring {
@@ -1107,6 +429,7 @@ impl Demux for Uring {
             return operation.refuse(error);
         }
         match operation {
+            Operation::Send { socket, payload } => self.start_send(socket, payload),
             Operation::Close { handle } => self.start_close(handle, operation),
             Operation::Open { .. } => self.start_open(operation),
             Operation::ChildExit { pid } => self.start_child_exit(pid, operation),
@@ -1118,9 +441,28 @@ impl Demux for Uring {
         }
     }
 
-    fn try_send(&mut self, socket: Handle, _bytes: &[u8]) -> io::Result<usize> {
-        let slot = self.slot(socket)?;
-        if slot.writer.is_some() { Err(Errno::ALREADY.into()) } else { Ok(0) }
+    fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        let slot = match self.slots.get_mut(socket) {
+            Some(slot) if slot.closer.is_none() => slot,
+            _ => return Err(Errno::BADF.into()),
+        };
+        if slot.writer.is_some() {
+            return Err(Errno::ALREADY.into());
+        }
+        if let Some(error) = slot.failed {
+            return Err(error.into());
+        }
+        let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
+        let fits = !bytes.is_empty() && bytes.len() <= carrier::BYTES;
+        if slot.carrying.is_some() || !fits || !slot.kind.is_socket() {
+            return Ok(0);
+        }
+        let Some(index) = self.carrier.load(socket, bytes) else { return Ok(0) };
+        slot.carrying = Some(index);
+        slot.in_flight += 1;
+        let fd = fd.as_raw_fd();
+        self.carry(index, fd);
+        Ok(bytes.len())
     }
 
     fn cancel(&mut self, token: Token) {
@@ -1130,13 +472,7 @@ impl Demux for Uring {
         }
         in_flight.cancelled = true;
         match in_flight.stage {
-            Stage::Kernel | Stage::Readiness => {
-                let cancel = opcode::AsyncCancel::new(token.data().as_ffi())
-                    .build()
-                    .flags(squeue::Flags::SKIP_SUCCESS)
-                    .user_data(SILENT);
-                self.push(&cancel);
-            }
+            Stage::Kernel | Stage::Readiness => self.cancel_request(token.data().as_ffi()),
             Stage::Thread | Stage::Here => {
                 self.starved.retain(|&other| other != token);
                 self.finish(token, Err(Errno::CANCELED.into()));
@@ -1152,9 +488,12 @@ impl Demux for Uring {
             }
         }
         self.collect();
-        let busy = !self.finished.is_empty() || !self.arrived.is_empty();
+        let busy = !self.finished.is_empty() || self.taken < self.arrived.len();
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
         self.collect();
+        if !self.doomed.is_empty() {
+            self.give_up_carried();
+        }
         self.note_signals();
         self.note_reports();
         Ok(())
@@ -1162,10 +501,11 @@ impl Demux for Uring {
 
     fn next(&mut self) -> Option<Completion> {
         loop {
-            if let Some(completion) = self.finished.pop_front() {
-                return Some(completion);
+            if !self.finished.is_empty() {
+                return self.finished.pop_front();
             }
-            let entry = self.arrived.pop_front()?;
+            let entry = self.arrived.get(self.taken)?.clone();
+            self.taken += 1;
             if let Some(completion) = self.take_in(&entry) {
                 return Some(completion);
             }
@@ -1183,7 +523,7 @@ impl Demux for Uring {
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         for (token, in_flight) in &self.operations {
             let fd = self.slots.get(in_flight.handle).map(|slot| slot.source.raw());
-            describe_operation(out, token, &in_flight.operation, fd)?;
+            in_flight.operation.describe(token, fd, out)?;
         }
         Ok(())
     }
@@ -1204,6 +544,7 @@ impl Drop for Uring {
         }
         let tokens: Vec<Token> = self.operations.keys().collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
+        self.doomed = self.slots.keys().collect();
         let deadline = Instant::now() + DROP_TIMEOUT;
         while self.with_kernel > 0 && Instant::now() < deadline {
             if self.wait(Some(DROP_TIMEOUT / 20)).is_err() {
@@ -1217,6 +558,7 @@ impl Drop for Uring {
                 self.with_kernel
             );
             std::mem::forget(std::mem::take(&mut self.operations));
+            std::mem::forget(std::mem::take(&mut self.carrier));
             std::mem::forget(Rc::clone(&self.lent));
         }
     }

@@ -66,11 +66,14 @@ impl Loop {
         submitted
     }
 
-    /// Sends what can be sent at once, without taking `bytes` over, and says how much that was; the rest is for
-    /// [`Operation::Send`]. On io_uring that is always everything. Loop thread only.
+    /// Sends what can be sent at once, as send(2) on a non-blocking socket, and says how much that was; the rest
+    /// is for [`Operation::Send`]. The cheapest way to send something small. Loop thread only.
+    ///
+    /// What was sent reaches the peer, unless the connection breaks or is closed while the peer does not read:
+    /// an [`Operation::Shutdown`] completes when everything before it is out.
     ///
     /// # Errors
-    /// As [`Operation::Send`].
+    /// As [`Operation::Send`]; a failure may be told to the next sender only.
     #[inline]
     pub fn try_send(&self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
         self.inner.demux.borrow_mut().try_send(socket, bytes)

@@ -11,7 +11,6 @@ use crate::address::Address;
 use crate::backend::{Backend, Features};
 use crate::fork::ForkGuard;
 use crate::operation::{Completion, Handle, Operation, Submitted, Token};
-use crate::readiness::describe_operation;
 use crate::socket::{SocketKind, SocketOption};
 use crate::wakeup::Waker;
 use crate::{Demux, Descriptor};
@@ -254,7 +253,7 @@ impl Demux for SimDemux {
             match &in_flight.task {
                 Some(task) => {
                     let number = task.id.and_then(|id| i32::try_from(id.0).ok());
-                    describe_operation(out, token, &task.operation, number)?;
+                    task.operation.describe(token, number, out)?;
                 }
                 None => writeln!(out, "operation {}: finished, not yet taken", token.index())?,
             }

@@ -17,7 +17,6 @@ use crate::address::Address;
 use crate::lent::Lent;
 use crate::memory::{Memory, Payload};
 use crate::operation::{Interest, Message, OpenOptions, Operation, Outcome, Outgoing, Readiness};
-use crate::readiness::answer;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -128,7 +127,7 @@ impl World {
                 self.can_send(task.id()) || self.has_nothing_to_send(task, *offset, *count)
             }
             Operation::Poll { interest, .. } => match self.readiness(task.id()) {
-                Ok(ready) => answer(ready, *interest).is_some(),
+                Ok(ready) => ready.answer(*interest).is_some(),
                 Err(_) => true,
             },
             Operation::ChildExit { pid } => {
@@ -349,7 +348,7 @@ impl World {
     // --- The rest ------------------------------------------------------------------------------------
 
     fn poll(&mut self, id: Id, interest: Interest, is_spurious: bool) -> Result<Progress, Errno> {
-        let ready = match answer(self.readiness(id)?, interest) {
+        let ready = match self.readiness(id)?.answer(interest) {
             Some(ready) => ready,
             None if is_spurious => {
                 self.injected.note(Fault::SpuriousPoll);

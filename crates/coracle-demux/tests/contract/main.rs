@@ -89,6 +89,8 @@ suite! {
         rule_07_second_send_is_refused,
         rule_07_stretches_are_sent_in_order,
         rule_07_tried_send_sends_what_it_says_and_no_more,
+        rule_07_tried_sends_keep_their_place,
+        rule_05_close_after_a_tried_send_delivers_or_gives_up,
         rule_07_shared_memory_is_sent_on_many_connections,
     }
     sockets::{

@@ -147,3 +147,45 @@ pub(crate) fn rule_07_tried_send_sends_what_it_says_and_no_more(h: &mut Harness)
     h.close(a);
     assert_eq!(errno(h.demux.try_send(a, b"gone")), Errno::BADF.raw_os_error());
 }
+
+/// What was tried comes before what is submitted after it, and a shutdown comes after both.
+pub(crate) fn rule_07_tried_sends_keep_their_place(h: &mut Harness) {
+    for _ in 0..50 {
+        let (a, b) = h.connection();
+        let mut expected = Vec::new();
+        for piece in [&b"one "[..], b"two ", b"three "] {
+            let tried = h.demux.try_send(a, piece).unwrap();
+            let rest = Payload::from(piece[tried..].to_vec());
+            expected.extend_from_slice(piece);
+            if tried < piece.len() {
+                let submission = h.submit(Operation::Send { socket: a, payload: rest });
+                assert_eq!(count(h.finish(submission).result), piece.len() - tried);
+            }
+        }
+        let how = std::net::Shutdown::Write;
+        h.run(Operation::Shutdown { socket: a, how }).unwrap();
+        assert_eq!(h.receive_exactly(b, expected.len()), expected);
+        assert_eq!(h.receive(b, 1).unwrap(), b"");
+        h.close(a);
+        h.close(b);
+    }
+}
+
+/// A close right after a send does not swallow it; one behind a peer that does not read ends all the same.
+pub(crate) fn rule_05_close_after_a_tried_send_delivers_or_gives_up(h: &mut Harness) {
+    for _ in 0..50 {
+        let (a, b) = h.connection();
+        let tried = h.demux.try_send(a, b"goodbye").unwrap();
+        h.close(a);
+        let received = if tried == 0 { Vec::new() } else { h.receive_exactly(b, tried) };
+        assert_eq!(received, b"goodbye"[..tried]);
+        assert_eq!(h.receive(b, 1).unwrap(), b"");
+        h.close(b);
+    }
+    let (a, _b) = h.connection();
+    let (send, _) = h.block_sender(a);
+    h.demux.cancel(send);
+    h.next_of(send);
+    h.demux.try_send(a, b"nobody reads this").unwrap();
+    h.close(a); // would hang
+}

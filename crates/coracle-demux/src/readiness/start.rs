@@ -1,0 +1,245 @@
+//! Starting operations: what can be done at once is done, the rest waits for its descriptor.
+
+use super::{Adaptor, Attempt, InFlight, Poller, READER};
+use crate::attempt;
+use crate::descriptor::{Kind, Source};
+use crate::file::{self, Work};
+use crate::memory::{Memory, Payload};
+use crate::operation::{Finished, Handle, Interest, Operation, Outcome, Submitted, Token};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use slotmap::Key;
+use std::io;
+use std::sync::Arc;
+
+impl<P: Poller> Adaptor<P> {
+    /// Receives and sends, in all their forms.
+    pub(super) fn start_transfer(&mut self, handle: Handle, mut operation: Operation) -> Submitted {
+        let slot = match self.slot(handle) {
+            Ok(slot) if matches!(slot.source, Source::Lent(_)) => {
+                return operation.refuse(Errno::BADF); // lent for polls only
+            }
+            Ok(slot) => slot,
+            Err(error) => return operation.refuse(error),
+        };
+        let reading = operation.is_receiving();
+        let multishot =
+            matches!(operation, Operation::Accept { .. } | Operation::ReceiveLent { .. });
+        if if reading { slot.reader } else { slot.writer }.is_some() {
+            return operation.refuse(Errno::ALREADY);
+        }
+        let try_first = !reading || (!multishot && slot.ready.intersects(READER));
+        if try_first {
+            match self.attempt(handle, &mut operation, false) {
+                Attempt::Done(result) => {
+                    let payload = operation.into_payload();
+                    return Submitted::Done(Finished { result, payload });
+                }
+                Attempt::Wait => {}
+                Attempt::Cold(work) => return self.start_warming(handle, operation, *work),
+            }
+        }
+        self.enlist(handle, operation)
+    }
+
+    /// Lets an operation wait for its descriptor.
+    pub(super) fn enlist(&mut self, handle: Handle, operation: Operation) -> Submitted {
+        let slot = &mut self.slots[handle];
+        let fresh = !slot.added;
+        if fresh {
+            if let Err(error) = self.poller.add(slot.source.as_fd(), handle.data().as_ffi()) {
+                return operation.refuse(error);
+            }
+            slot.added = true;
+        }
+        let is_poll = matches!(operation, Operation::Poll { .. });
+        let lent = matches!(operation, Operation::ReceiveLent { .. });
+        let reading = operation.is_receiving();
+        let token = self.operations.insert(InFlight { operation, handle, on_thread: false });
+        if is_poll {
+            slot.polls.push(token);
+        } else if reading {
+            slot.reader = Some(token);
+            slot.lent = lent;
+            if slot.ready.intersects(READER) {
+                self.run_again(handle);
+            }
+        } else {
+            slot.writer = Some(token);
+        }
+        if let Err(error) = self.watch(handle, is_poll && !fresh) {
+            let in_flight = self.forget(token);
+            return in_flight.operation.refuse(error);
+        }
+        Submitted::Pending(token)
+    }
+
+    /// Tells the poller what is waited for on a descriptor.
+    pub(super) fn watch(&mut self, handle: Handle, ask_again: bool) -> io::Result<()> {
+        let slot = &self.slots[handle];
+        if !slot.added || (P::EDGE && !ask_again) {
+            return Ok(());
+        }
+        let mut interest = Interest::empty();
+        interest.set(Interest::READ, slot.reader.is_some());
+        interest.set(Interest::WRITE, slot.writer.is_some());
+        for &token in &slot.polls {
+            if let Operation::Poll { interest: wanted, .. } = self.operations[token].operation {
+                interest |= wanted;
+            }
+        }
+        self.poller.watch(slot.source.as_fd(), handle.data().as_ffi(), interest, ask_again)
+    }
+
+    pub(super) fn start_poll(&mut self, handle: Handle, operation: Operation) -> Submitted {
+        match self.slot(handle).and_then(|slot| slot.kind.check_pollable()) {
+            Ok(()) => self.enlist(handle, operation),
+            Err(error) => operation.refuse(error),
+        }
+    }
+
+    pub(super) fn start_file(&mut self, operation: Operation) -> Submitted {
+        let file = operation.handle();
+        let shared = match file.map(|file| self.slot(file)) {
+            None => None,
+            Some(Err(error)) => return operation.refuse(error),
+            Some(Ok(slot)) => match &slot.source {
+                Source::File(fd) => Some(Arc::clone(fd)),
+                Source::Owned(_) | Source::Lent(_) => return operation.refuse(Errno::BADF),
+            },
+        };
+        let mut operation = operation;
+        let work = match (&mut operation, shared) {
+            (Operation::Open { path, options }, _) => {
+                Work::Open { path: std::mem::take(path), options: *options }
+            }
+            (Operation::Stat { .. }, Some(file)) => Work::Stat { file },
+            (Operation::Read { offset, space, .. }, Some(file)) => {
+                Work::Read { file, offset: *offset, space: std::mem::take(space) }
+            }
+            (Operation::Write { offset, memory, .. }, Some(file)) => {
+                Work::Write { file, offset: *offset, memory: std::mem::take(memory) }
+            }
+            _ => unreachable!("only file operations come here, and all but open have a file"),
+        };
+        let handle = file.unwrap_or_default();
+        let token = self.operations.insert(InFlight { operation, handle, on_thread: true });
+        match self.give_to_thread(token, work) {
+            Ok(()) => {
+                if let Some(slot) = self.slots.get_mut(handle) {
+                    slot.jobs += 1;
+                }
+                Submitted::Pending(token)
+            }
+            Err(memory) => {
+                self.operations.remove(token);
+                let payload = memory.map(Payload::One).unwrap_or_default();
+                Submitted::Done(Finished { result: Err(Errno::AGAIN.into()), payload })
+            }
+        }
+    }
+
+    /// A send_file whose bytes are on the disk: reads them on a thread, then goes on.
+    pub(super) fn start_warming(
+        &mut self,
+        handle: Handle,
+        operation: Operation,
+        work: Work,
+    ) -> Submitted {
+        let token = self.operations.insert(InFlight { operation, handle, on_thread: true });
+        self.slots[handle].writer = Some(token);
+        self.warm(token, work);
+        Submitted::Pending(token)
+    }
+
+    /// Has a thread read what `token` is about to send; without one, sends it cold.
+    pub(super) fn warm(&mut self, token: Token, work: Work) {
+        if self.give_to_thread(token, work).is_err() {
+            self.operations[token].on_thread = false;
+            let handle = self.operations[token].handle;
+            if let Attempt::Done(result) = self.attempt_warmed(token) {
+                let completion = self.complete(token, result);
+                self.finished.push_back(completion);
+            } else if let Err(error) = self.await_writable(handle) {
+                let completion = self.complete(token, Err(error));
+                self.finished.push_back(completion);
+            }
+        }
+    }
+
+    /// Gives `work` to a thread, or back the memory it carries.
+    pub(super) fn give_to_thread(
+        &mut self,
+        token: Token,
+        work: Work,
+    ) -> Result<(), Option<Memory>> {
+        let letterbox = self.reports.letterbox();
+        file::give_to_thread(&self.threads, work, move |report| letterbox.deliver(token, report))
+    }
+
+    pub(super) fn start_child_exit(&mut self, pid: u32, operation: Operation) -> Submitted {
+        let opened = attempt::child_descriptor(pid)
+            .and_then(|fd| self.insert(Source::Owned(fd), Kind::Bytes, false));
+        let handle = match opened {
+            Ok(handle) => handle,
+            Err(error) => return operation.refuse(error),
+        };
+        let submitted = self.enlist(handle, operation);
+        if let Submitted::Done(_) = submitted {
+            self.drop_slot(handle);
+        }
+        submitted
+    }
+
+    pub(super) fn start_signal(&mut self, signal: i32, operation: Operation) -> Submitted {
+        match self.signals.subscribe(signal) {
+            Ok(()) => Submitted::Pending(self.operations.insert(InFlight {
+                operation,
+                handle: Handle::null(),
+                on_thread: false,
+            })),
+            Err(error) => operation.refuse(error),
+        }
+    }
+
+    pub(super) fn start_close(&mut self, handle: Handle, operation: Operation) -> Submitted {
+        if let Err(error) = self.slot(handle) {
+            return operation.refuse(error);
+        }
+        let slot = &mut self.slots[handle];
+        let waiting: Vec<Token> = (slot.reader.take().into_iter())
+            .chain(slot.writer.take())
+            .chain(std::mem::take(&mut slot.polls))
+            .collect();
+        let jobs = slot.jobs;
+        for &token in &waiting {
+            let completion = self.complete(token, Err(Errno::CANCELED.into()));
+            self.finished.push_back(completion);
+        }
+        if jobs > 0 {
+            let token = self.operations.insert(InFlight { operation, handle, on_thread: true });
+            self.slots[handle].closer = Some(token);
+            return Submitted::Pending(token);
+        }
+        self.drop_slot(handle);
+        if waiting.is_empty() {
+            let payload = Payload::Nothing;
+            return Submitted::Done(Finished { result: Ok(Outcome::Nothing), payload });
+        }
+        // Its own completion is the last one, so it queues behind the others.
+        let token = self.operations.insert(InFlight { operation, handle, on_thread: false });
+        let completion = self.complete(token, Ok(Outcome::Nothing));
+        self.finished.push_back(completion);
+        Submitted::Pending(token)
+    }
+
+    /// Forgets a descriptor on which nothing waits, and closes it if it is ours.
+    pub(super) fn drop_slot(&mut self, handle: Handle) -> Option<Source> {
+        let slot = self.slots.remove(handle)?;
+        if slot.added {
+            let closing = !slot.shared && matches!(slot.source, Source::Owned(_));
+            self.poller.remove(slot.source.as_fd(), handle.data().as_ffi(), closing);
+        }
+        Some(slot.source)
+    }
+}

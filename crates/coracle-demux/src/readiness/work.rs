@@ -1,0 +1,292 @@
+//! Doing the work when a descriptor is ready, one completion at a time.
+
+use super::{Adaptor, InFlight, Poller, READER, Slot, WRITER};
+use crate::attempt::{self, SendFile};
+use crate::descriptor::{Kind, Source};
+use crate::file::Work;
+use crate::lent::{Lent, LentPool};
+use crate::memory::Payload;
+use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
+use crate::poll;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+
+impl<P: Poller> Adaptor<P> {
+    /// Tries an operation once. `ready` says that the wait for it is over.
+    pub(super) fn attempt(
+        &mut self,
+        handle: Handle,
+        operation: &mut Operation,
+        ready: bool,
+    ) -> Attempt {
+        let slot = &mut self.slots[handle];
+        let fd = slot.source.as_fd();
+        let kind = slot.kind;
+        let result = match operation {
+            Operation::Receive { space, .. } => {
+                let result = attempt::receive_into(fd, kind, space);
+                if let Some(Ok(Outcome::Count(count))) = result {
+                    slot.used_up::<P>(count < space.len());
+                }
+                result
+            }
+            Operation::ReceiveMessage { space, limit_descriptors, .. } => {
+                attempt::receive_message(fd, space, *limit_descriptors)
+            }
+            Operation::Connect { address, .. } if !ready => attempt::connect(fd, address),
+            Operation::Connect { .. } => Some(attempt::connected(fd)),
+            Operation::Send { payload, .. } => attempt::send(fd, kind, payload),
+            Operation::SendMessage { message, .. } => attempt::send_message(fd, message),
+            Operation::SendFile { file, offset, count, .. } => {
+                let (file, offset, count) = (*file, *offset, *count);
+                return self.attempt_send_file(handle, file, offset, count, false);
+            }
+            Operation::ChildExit { .. } => attempt::child_exit(fd),
+            other => unreachable!("{} does not wait for a descriptor", other.name()),
+        };
+        match result {
+            Some(result) => Attempt::Done(result),
+            None => {
+                slot.ready -= if operation.is_receiving() { READER } else { WRITER };
+                Attempt::Wait
+            }
+        }
+    }
+
+    pub(super) fn attempt_send_file(
+        &mut self,
+        handle: Handle,
+        file: Handle,
+        offset: u64,
+        count: usize,
+        warmed: bool,
+    ) -> Attempt {
+        let Ok(Source::File(file)) = self.slot(file).map(|slot| &slot.source) else {
+            return Attempt::Done(Err(Errno::BADF.into()));
+        };
+        let file = Arc::clone(file);
+        let slot = &mut self.slots[handle];
+        let send = if warmed { attempt::send_file_now } else { attempt::send_file };
+        match send(slot.source.as_fd(), file.as_fd(), offset, count) {
+            SendFile::Done(result) => Attempt::Done(result),
+            SendFile::Cold(count) => Attempt::Cold(Box::new(Work::Warm { file, offset, count })),
+            SendFile::Wait => {
+                slot.ready -= WRITER;
+                Attempt::Wait
+            }
+        }
+    }
+
+    /// Goes on with a send_file whose bytes a thread has read.
+    pub(super) fn attempt_warmed(&mut self, token: Token) -> Attempt {
+        let InFlight { handle, operation, .. } = &self.operations[token];
+        let Operation::SendFile { file, offset, count, .. } = *operation else {
+            unreachable!("only send_file is warmed");
+        };
+        self.attempt_send_file(*handle, file, offset, count, true)
+    }
+
+    /// Does what a descriptor is ready for: one completion at most, so that it is called again for more.
+    #[inline]
+    pub(super) fn run(&mut self, handle: Handle) -> Option<Completion> {
+        let slot = self.slots.get(handle)?;
+        let reader = slot.reader.filter(|_| slot.ready.intersects(READER));
+        let writer = slot.writer.filter(|_| slot.ready.intersects(WRITER));
+        if let Some(token) = reader {
+            let completion = if slot.lent {
+                self.run_receive_lent(handle, token)
+            } else {
+                self.run_operation(handle, token)
+            };
+            if completion.is_some() {
+                if writer.is_some() {
+                    self.enqueue(handle);
+                }
+                return completion;
+            }
+        }
+        writer.and_then(|token| self.run_operation(handle, token))
+    }
+
+    /// Receives into a lent buffer.
+    pub(super) fn run_receive_lent(&mut self, handle: Handle, token: Token) -> Option<Completion> {
+        let slot = &mut self.slots[handle];
+        match slot.receive_lent::<P>(&self.lent) {
+            Received::Bytes { id, count } => {
+                if slot.ready.intersects(READER) {
+                    self.run_again(handle);
+                }
+                let result = Ok(Outcome::Lent(self.lent.lend(id, count)));
+                Some(Completion { token, more: true, result, payload: Payload::Nothing })
+            }
+            Received::Nothing => None,
+            Received::NoBuffer => {
+                self.run_when_returned(handle);
+                None
+            }
+            Received::End(result) => Some(self.complete(token, result)),
+        }
+    }
+
+    /// Has a descriptor looked at in the next turn: it has had its share of this one.
+    pub(super) fn run_again(&mut self, handle: Handle) {
+        if !std::mem::replace(&mut self.slots[handle].queued, true) {
+            self.again.push(handle);
+        }
+    }
+
+    /// Has a descriptor looked at when a lent buffer is there for it.
+    pub(super) fn run_when_returned(&mut self, handle: Handle) {
+        if !std::mem::replace(&mut self.slots[handle].queued, true) {
+            self.starved.push(handle);
+        }
+    }
+
+    /// Has a descriptor looked at once more in this turn, behind the others.
+    pub(super) fn enqueue(&mut self, handle: Handle) {
+        if let Some(slot) = self.slots.get_mut(handle)
+            && !std::mem::replace(&mut slot.queued, true)
+        {
+            self.runnable.push_back(handle);
+        }
+    }
+
+    /// Tries an operation whose descriptor is ready, and completes it if it has come to something.
+    pub(super) fn run_operation(&mut self, handle: Handle, token: Token) -> Option<Completion> {
+        let in_flight = &mut self.operations[token];
+        if in_flight.on_thread {
+            return None; // a send_file whose bytes are being read
+        }
+        if let Operation::Accept { .. } = in_flight.operation {
+            return self.run_accept(handle, token);
+        }
+        // The operation leaves the table while it is worked on; a `Signal` takes its place for nothing.
+        let placeholder = Operation::Signal { signal: 0 };
+        let mut operation = std::mem::replace(&mut in_flight.operation, placeholder);
+        let attempt = self.attempt(handle, &mut operation, true);
+        self.operations[token].operation = operation;
+        match attempt {
+            Attempt::Done(result) => Some(self.complete(token, result)),
+            Attempt::Wait => None,
+            Attempt::Cold(work) => {
+                self.operations[token].on_thread = true;
+                self.warm(token, *work);
+                None
+            }
+        }
+    }
+
+    /// Accepts one connection. There may be more: how many of them one turn takes is the loop's budget.
+    pub(super) fn run_accept(&mut self, handle: Handle, token: Token) -> Option<Completion> {
+        let slot = &mut self.slots[handle];
+        let kind = slot.kind;
+        let accepted = match attempt::accept(slot.source.as_fd()) {
+            None => {
+                slot.ready -= READER;
+                return None;
+            }
+            Some(accepted) => accepted,
+        };
+        match accepted.and_then(|fd| self.insert(Source::Owned(fd), kind, false)) {
+            Ok(connection) => {
+                self.enqueue(handle);
+                let result = Ok(Outcome::Accepted(connection));
+                Some(Completion { token, more: true, result, payload: Payload::Nothing })
+            }
+            Err(error) => Some(self.complete(token, Err(error))),
+        }
+    }
+
+    /// Completes the polls that `ready` answers.
+    pub(super) fn finish_polls(&mut self, handle: Handle, ready: Readiness) {
+        let slot = &self.slots[handle];
+        let mut answered = Vec::new();
+        for &token in &slot.polls {
+            let Operation::Poll { interest, .. } = self.operations[token].operation else {
+                unreachable!("only polls are in the list of polls");
+            };
+            let ready =
+                if P::COARSE { poll::ready_now(slot.source.as_fd(), interest) } else { ready };
+            if let Some(ready) = ready.answer(interest) {
+                answered.push((token, ready));
+            }
+        }
+        for (token, ready) in answered {
+            let completion = self.complete(token, Ok(Outcome::Ready(ready)));
+            self.finished.push_back(completion);
+        }
+    }
+}
+
+/// What came of trying.
+pub(super) enum Attempt {
+    Done(io::Result<Outcome>),
+    /// The descriptor is not ready.
+    Wait,
+    /// The bytes to send must be read from the disk first.
+    Cold(Box<Work>),
+}
+
+/// What came of a lent receive.
+pub(super) enum Received {
+    /// So many bytes, in this buffer.
+    Bytes { id: u16, count: usize },
+    /// There was nothing to receive.
+    Nothing,
+    /// All buffers are lent.
+    NoBuffer,
+    /// The stream has ended, or failed.
+    End(io::Result<Outcome>),
+}
+
+impl Slot {
+    /// The lent receive in flight, if nothing else waits for this descriptor: the most frequent state of all.
+    #[inline]
+    pub(super) fn lent_receive_alone(&self) -> Option<Token> {
+        let alone = self.lent && self.writer.is_none() && self.polls.is_empty();
+        self.reader.filter(|_| alone)
+    }
+
+    #[inline(always)]
+    pub(super) fn receive_lent<P: Poller>(&mut self, pool: &LentPool) -> Received {
+        let Some(id) = pool.take_returned() else { return Received::NoBuffer };
+        let (fd, kind) = (self.source.as_fd(), self.kind);
+        match pool.fill(id, |space| attempt::receive(fd, kind, space)) {
+            Some(Ok(count)) if count > 0 || is_datagram(self) => {
+                self.used_up::<P>(count < pool.size());
+                Received::Bytes { id, count }
+            }
+            other => {
+                pool.give_back(id);
+                match other {
+                    Some(result) => Received::End(result.map(|_| Outcome::Lent(Lent::end()))),
+                    None => {
+                        self.ready -= READER;
+                        Received::Nothing
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes how far a receive has emptied the descriptor.
+    #[inline]
+    pub(super) fn used_up<P: Poller>(&mut self, short: bool) {
+        let ending = Readiness::READ_CLOSED | Readiness::CLOSED | Readiness::ERROR;
+        if !P::EDGE {
+            self.ready -= READER; // a level is reported again
+        } else if short && self.kind == Kind::Tcp && !self.ready.intersects(ending) {
+            self.ready -= Readiness::READ;
+        }
+    }
+}
+
+/// Whether an empty receive is an empty message, and not the end of a stream.
+#[cold]
+fn is_datagram(slot: &Slot) -> bool {
+    slot.kind == Kind::Socket
+        && rustix::net::sockopt::socket_type(&slot.source)
+            .is_ok_and(|kind| kind == rustix::net::SocketType::DGRAM)
+}

@@ -1,0 +1,463 @@
+//! Starting operations: from an [`Operation`] to a request in the submission queue.
+
+use super::{Extra, InFlight, POLL_FIRST, Stage, Uring, buffer_ring};
+use crate::Demux;
+use crate::attempt::{self, SendFile};
+use crate::descriptor::{Kind, Source};
+use crate::file::{self, Work};
+use crate::lent::Lent;
+use crate::memory::Payload;
+use crate::operation::{Completion, Handle, Interest, Operation, Outcome, Submitted, Token};
+use crate::{poll, socket};
+use io_uring::types::Fd;
+use io_uring::{opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::fd::{AsFd, AsRawFd, IntoRawFd};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags};
+use slotmap::Key;
+use std::ffi::CString;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+impl Uring {
+    /// Puts an operation on a descriptor into the table and hands it to the kernel.
+    pub(super) fn start(&mut self, handle: Handle, operation: Operation) -> Submitted {
+        match self.slot(handle) {
+            Ok(slot) if matches!(slot.source, Source::Lent(_)) && !is_poll(&operation) => {
+                operation.refuse(Errno::BADF) // lent for polls only
+            }
+            Ok(_) => match self.claim(handle, &operation) {
+                Ok(()) => {
+                    let behind = goes_behind_sends(&operation);
+                    let token = self.enlist(handle, operation);
+                    match &mut self.slots[handle] {
+                        slot if behind && slot.carrying.is_some() => slot.held.push(token),
+                        _ => self.issue(token),
+                    }
+                    Submitted::Pending(token)
+                }
+                Err(error) => operation.refuse(error),
+            },
+            Err(error) => operation.refuse(error),
+        }
+    }
+
+    /// Starts the most frequent of all operations that are started: one stretch, to a socket.
+    #[inline]
+    pub(super) fn start_send(&mut self, socket: Handle, payload: Payload) -> Submitted {
+        let (Some(slot), Payload::One(memory)) = (self.slots.get_mut(socket), &payload) else {
+            return self.start(socket, Operation::Send { socket, payload });
+        };
+        let free = slot.writer.is_none() && slot.closer.is_none() && slot.carrying.is_none();
+        if !free
+            || slot.failed.is_some()
+            || !slot.kind.is_socket()
+            || matches!(slot.source, Source::Lent(_))
+        {
+            return self.start(socket, Operation::Send { socket, payload });
+        }
+        let entry = send_entry(Fd(slot.source.raw()), memory.as_slice());
+        let token = self.operations.insert(InFlight {
+            operation: Operation::Send { socket, payload },
+            handle: socket,
+            stage: Stage::Kernel,
+            cancelled: false,
+            extra: Extra::Nothing,
+        });
+        slot.writer = Some(token);
+        slot.in_flight += 1;
+        self.with_kernel += 1;
+        self.push(&entry.user_data(token.data().as_ffi()));
+        Submitted::Pending(token)
+    }
+
+    /// Whether `operation` may be in flight on `handle` beside what is there.
+    pub(super) fn claim(&self, handle: Handle, operation: &Operation) -> io::Result<()> {
+        let slot = &self.slots[handle];
+        if let Some(error) = slot.failed.filter(|_| goes_behind_sends(operation)) {
+            return Err(error.into());
+        }
+        match direction(operation) {
+            Direction::Receiving if slot.reader.is_some() => Err(Errno::ALREADY.into()),
+            Direction::Sending if slot.writer.is_some() => Err(Errno::ALREADY.into()),
+            Direction::Neither if is_poll(operation) => slot.kind.check_pollable(),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn enlist(&mut self, handle: Handle, operation: Operation) -> Token {
+        let direction = direction(&operation);
+        let token = self.operations.insert(InFlight {
+            operation,
+            handle,
+            stage: Stage::Here,
+            cancelled: false,
+            extra: Extra::Nothing,
+        });
+        if let Some(slot) = self.slots.get_mut(handle) {
+            slot.in_flight += 1;
+            match direction {
+                Direction::Receiving => slot.reader = Some(token),
+                Direction::Sending => slot.writer = Some(token),
+                Direction::Neither => {}
+            }
+        }
+        token
+    }
+
+    /// Hands an operation of the table to the kernel, or does its part that needs no kernel.
+    pub(super) fn issue(&mut self, token: Token) {
+        let in_flight = &mut self.operations[token];
+        let slot = &self.slots[in_flight.handle];
+        let fd = Fd(slot.source.raw());
+        let socket = slot.kind.is_socket();
+        let entry = match &mut in_flight.operation {
+            Operation::ReceiveLent { .. } if socket && self.multishot => {
+                opcode::RecvMulti::new(fd, buffer_ring::GROUP).build()
+            }
+            Operation::ReceiveLent { .. } if socket => {
+                let size = self.lent.size() as u32;
+                opcode::Recv::new(fd, std::ptr::null_mut(), size)
+                    .buf_group(buffer_ring::GROUP)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT)
+            }
+            Operation::Send { payload: Payload::One(memory), .. } if socket => {
+                send_entry(fd, memory.as_slice())
+            }
+            Operation::Send { payload, .. } if socket => {
+                let mut vectored = Box::new(Vectored::new(payload));
+                let header = vectored.header();
+                in_flight.extra = Extra::Vectored(vectored);
+                opcode::SendMsg::new(fd, header).flags(SendFlags::NOSIGNAL.bits()).build()
+            }
+            Operation::Receive { space, .. } if socket => match space.as_mut_slice() {
+                Some(space) => opcode::Recv::new(fd, space.as_mut_ptr(), length(space.len()))
+                    .ioprio(if slot.drained { POLL_FIRST } else { 0 })
+                    .build(),
+                None => return self.finish(token, Err(Errno::FAULT.into())),
+            },
+            Operation::Accept { .. } => {
+                let flags = (SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).bits() as i32;
+                let nowhere = std::ptr::null_mut();
+                if self.multishot {
+                    opcode::AcceptMulti::new(fd).flags(flags).build()
+                } else {
+                    opcode::Accept::new(fd, nowhere, nowhere.cast()).flags(flags).build()
+                }
+            }
+            Operation::Connect { address, .. } => match socket::encode(address) {
+                Ok(encoded) => {
+                    let encoded = Box::new(encoded);
+                    let (address, len) = (encoded.0.as_ptr().cast(), encoded.1);
+                    in_flight.extra = Extra::Address(encoded);
+                    opcode::Connect::new(fd, address, len).build()
+                }
+                Err(error) => return self.finish(token, Err(error)),
+            },
+            Operation::Shutdown { how, .. } => opcode::Shutdown::new(
+                fd,
+                match how {
+                    Shutdown::Read => 0,
+                    Shutdown::Write => 1,
+                    Shutdown::Both => 2,
+                },
+            )
+            .build(),
+            Operation::Poll { interest, .. } => {
+                opcode::PollAdd::new(fd, poll::flags(*interest).bits().into()).build()
+            }
+            Operation::Stat { .. } => {
+                // SAFETY: a statx is plain numbers, for which zeroes are valid.
+                let mut statx: Box<libc::statx> = Box::new(unsafe { std::mem::zeroed() });
+                let place = std::ptr::from_mut(&mut *statx).cast();
+                in_flight.extra = Extra::Statx(statx);
+                opcode::Statx::new(fd, c"".as_ptr(), place)
+                    .flags(AtFlags::EMPTY_PATH.bits() as i32)
+                    .mask(StatxFlags::BASIC_STATS.bits())
+                    .build()
+            }
+            Operation::Read { offset, space, .. } => match space.as_mut_slice() {
+                Some(space) => opcode::Read::new(fd, space.as_mut_ptr(), length(space.len()))
+                    .offset(*offset)
+                    .build(),
+                None => return self.finish(token, Err(Errno::FAULT.into())),
+            },
+            Operation::Write { offset, memory, .. } => {
+                let bytes = memory.as_slice();
+                opcode::Write::new(fd, bytes.as_ptr(), length(bytes.len())).offset(*offset).build()
+            }
+            _ => return self.issue_staged(token),
+        };
+        in_flight.stage = Stage::Kernel;
+        self.with_kernel += 1;
+        self.push(&entry.user_data(token.data().as_ffi()));
+    }
+
+    /// A staged operation: sends try first, receives wait first.
+    pub(super) fn issue_staged(&mut self, token: Token) {
+        if self.operations[token].operation.is_receiving() {
+            self.await_readiness(token);
+        } else {
+            self.attempt_staged(token);
+        }
+    }
+
+    /// Tries a staged operation; waits for readiness if it must.
+    pub(super) fn attempt_staged(&mut self, token: Token) {
+        let InFlight { operation, handle, .. } = &mut self.operations[token];
+        let slot = &self.slots[*handle];
+        let (fd, kind) = (slot.source.as_fd(), slot.kind);
+        let result = match operation {
+            Operation::ReceiveLent { .. } => return self.attempt_receive_lent(token),
+            Operation::Receive { space, .. } => attempt::receive_into(fd, kind, space),
+            Operation::ReceiveMessage { space, limit_descriptors, .. } => {
+                attempt::receive_message(fd, space, *limit_descriptors)
+            }
+            Operation::Send { payload, .. } => attempt::send(fd, kind, payload),
+            Operation::SendMessage { message, .. } => attempt::send_message(fd, message),
+            Operation::SendFile { .. } => return self.attempt_send_file(token, false),
+            Operation::ChildExit { .. } => attempt::child_exit(fd),
+            other => unreachable!("{} is not staged", other.name()),
+        };
+        match result {
+            Some(result) => self.finish(token, result),
+            None => self.await_readiness(token),
+        }
+    }
+
+    /// A lent receive from a pipe: repeated here, one piece a turn.
+    pub(super) fn attempt_receive_lent(&mut self, token: Token) {
+        // The kernel's ring has all buffers; a pipe gets bytes of its own, lent from no pool.
+        let slot = &self.slots[self.operations[token].handle];
+        let mut bytes = vec![0; self.lent.size()];
+        match attempt::receive(slot.source.as_fd(), slot.kind, &mut bytes) {
+            Some(Ok(0)) => self.finish(token, Ok(Outcome::Lent(Lent::end()))),
+            Some(Ok(count)) => {
+                let result = Ok(Outcome::Lent(Lent::owned(&bytes[..count])));
+                let payload = Payload::Nothing;
+                self.finished.push_back(Completion { token, more: true, result, payload });
+                self.await_readiness(token);
+            }
+            Some(Err(error)) => self.finish(token, Err(error)),
+            None => self.await_readiness(token),
+        }
+    }
+
+    pub(super) fn attempt_send_file(&mut self, token: Token, warmed: bool) {
+        let InFlight { operation, handle, .. } = &self.operations[token];
+        let Operation::SendFile { file, offset, count, .. } = *operation else {
+            unreachable!("only send_file comes here");
+        };
+        let file = match self.slot(file).map(|slot| &slot.source) {
+            Ok(Source::File(file)) => Arc::clone(file),
+            _ => return self.finish(token, Err(Errno::BADF.into())),
+        };
+        let send = if warmed { attempt::send_file_now } else { attempt::send_file };
+        match send(self.slots[*handle].source.as_fd(), file.as_fd(), offset, count) {
+            SendFile::Done(result) => self.finish(token, result),
+            SendFile::Wait => self.await_readiness(token),
+            SendFile::Cold(count) => {
+                let letterbox = self.reports.letterbox();
+                let deliver = move |report| letterbox.deliver(token, report);
+                self.operations[token].stage = Stage::Thread;
+                let work = Work::Warm { file, offset, count };
+                if file::give_to_thread(&self.threads, work, deliver).is_err() {
+                    self.attempt_send_file(token, true); // no thread to be had: send it cold
+                }
+            }
+        }
+    }
+
+    /// Has the kernel tell when a staged operation can go on.
+    pub(super) fn await_readiness(&mut self, token: Token) {
+        let in_flight = &mut self.operations[token];
+        if in_flight.cancelled {
+            return self.finish(token, Err(Errno::CANCELED.into()));
+        }
+        let interest =
+            if in_flight.operation.is_receiving() { Interest::READ } else { Interest::WRITE };
+        in_flight.stage = Stage::Readiness;
+        let fd = Fd(self.slots[in_flight.handle].source.raw());
+        let entry = opcode::PollAdd::new(fd, poll::flags(interest).bits().into()).build();
+        self.with_kernel += 1;
+        self.push(&entry.user_data(token.data().as_ffi()));
+    }
+
+    pub(super) fn start_open(&mut self, operation: Operation) -> Submitted {
+        let Operation::Open { path, options } = &operation else {
+            unreachable!("only open comes here");
+        };
+        let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+            return operation.refuse(Errno::INVAL);
+        };
+        let entry = opcode::OpenAt::new(Fd(rustix::fs::CWD.as_raw_fd()), path.as_ptr())
+            .flags(file::flags(*options).bits() as i32)
+            .mode(options.mode & 0o7777)
+            .build();
+        let token = self.enlist(Handle::null(), operation);
+        let in_flight = &mut self.operations[token];
+        in_flight.extra = Extra::Path(path);
+        in_flight.stage = Stage::Kernel;
+        self.with_kernel += 1;
+        self.push(&entry.user_data(token.data().as_ffi()));
+        Submitted::Pending(token)
+    }
+
+    pub(super) fn start_child_exit(&mut self, pid: u32, operation: Operation) -> Submitted {
+        match attempt::child_descriptor(pid) {
+            Ok(fd) => {
+                let handle = self.insert(Source::Owned(fd), Kind::Bytes);
+                self.start(handle, operation)
+            }
+            Err(error) => operation.refuse(error),
+        }
+    }
+
+    pub(super) fn start_signal(&mut self, signal: i32, operation: Operation) -> Submitted {
+        match self.signals.subscribe(signal) {
+            Ok(()) => Submitted::Pending(self.enlist(Handle::null(), operation)),
+            Err(error) => operation.refuse(error),
+        }
+    }
+
+    pub(super) fn start_close(&mut self, handle: Handle, operation: Operation) -> Submitted {
+        if let Err(error) = self.slot(handle) {
+            return operation.refuse(error);
+        }
+        let closer = self.operations.insert(InFlight {
+            operation,
+            handle,
+            stage: Stage::Here,
+            cancelled: false,
+            extra: Extra::Nothing,
+        });
+        self.slots[handle].closer = Some(closer);
+        if self.slots[handle].in_flight == 0 {
+            self.close_now(handle);
+        } else {
+            self.cancel_all(handle);
+        }
+        Submitted::Pending(closer)
+    }
+
+    /// Asks for the end of everything in flight on a descriptor.
+    pub(super) fn cancel_all(&mut self, handle: Handle) {
+        let slot = &self.slots[handle];
+        if slot.carrying.is_some() {
+            // Bytes that were taken over deserve one attempt, which may not even have been made yet.
+            self.doomed.push(handle);
+        }
+        let known = usize::from(slot.reader.is_some())
+            + usize::from(slot.writer.is_some())
+            + usize::from(slot.carrying.is_some());
+        if slot.in_flight == known {
+            let (reader, writer) = (slot.reader, slot.writer);
+            reader.into_iter().chain(writer).for_each(|token| self.cancel(token));
+            return;
+        }
+        // Polls, file operations and shutdowns have no place in the slot: look for them.
+        let tokens: Vec<Token> = (self.operations.iter())
+            .filter(|(_, other)| other.handle == handle && !is_close(&other.operation))
+            .map(|(token, _)| token)
+            .collect();
+        tokens.into_iter().for_each(|token| self.cancel(token));
+    }
+
+    /// Closes a descriptor on which nothing is in flight any more.
+    pub(super) fn close_now(&mut self, handle: Handle) {
+        let slot = self.slots.remove(handle).expect("a descriptor is closed once");
+        let closer = slot.closer.expect("it is being closed");
+        match slot.source {
+            Source::Owned(fd) => {
+                let entry = opcode::Close::new(Fd(fd.into_raw_fd())).build();
+                self.operations[closer].stage = Stage::Kernel;
+                self.with_kernel += 1;
+                self.push(&entry.user_data(closer.data().as_ffi()));
+            }
+            Source::File(_) | Source::Lent(_) => self.finish(closer, Ok(Outcome::Nothing)),
+        }
+    }
+}
+
+/// Which of a descriptor's two places an operation takes.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    Receiving,
+    Sending,
+    Neither,
+}
+
+pub(super) fn direction(operation: &Operation) -> Direction {
+    match operation {
+        Operation::Send { .. }
+        | Operation::SendMessage { .. }
+        | Operation::SendFile { .. }
+        | Operation::Connect { .. } => Direction::Sending,
+        other if other.is_receiving() => Direction::Receiving,
+        _ => Direction::Neither,
+    }
+}
+
+/// Whether an operation has to wait until bytes that were taken over are sent.
+pub(super) fn goes_behind_sends(operation: &Operation) -> bool {
+    match operation {
+        Operation::Shutdown { how, .. } => *how != Shutdown::Read,
+        other => matches!(direction(other), Direction::Sending),
+    }
+}
+
+pub(super) fn is_poll(operation: &Operation) -> bool {
+    matches!(operation, Operation::Poll { .. })
+}
+
+pub(super) fn is_close(operation: &Operation) -> bool {
+    matches!(operation, Operation::Close { .. })
+}
+
+#[inline]
+pub(super) fn send_entry(fd: Fd, bytes: &[u8]) -> squeue::Entry {
+    opcode::Send::new(fd, bytes.as_ptr(), length(bytes.len()))
+        .flags(SendFlags::NOSIGNAL.bits() as i32)
+        .build()
+}
+
+pub(super) fn poll_in() -> u32 {
+    PollFlags::IN.bits().into()
+}
+
+/// A length as io_uring takes it; more than 4 GiB at once becomes a short count.
+pub(super) fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// The header of a vectored send and the slices it points to.
+pub(super) struct Vectored {
+    header: libc::msghdr,
+    slices: [libc::iovec; attempt::SEND_SLICES],
+}
+
+impl Vectored {
+    pub(super) fn new(payload: &Payload) -> Vectored {
+        let (slices, count) = attempt::slices(payload);
+        let slices = slices.map(|slice| libc::iovec {
+            iov_base: slice.as_ptr().cast_mut().cast(),
+            iov_len: slice.len(),
+        });
+        // SAFETY: a msghdr is plain numbers and pointers, for which zeroes are valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iovlen = count;
+        Vectored { header, slices }
+    }
+
+    /// The header, pointing to the slices where they are now.
+    pub(super) fn header(&mut self) -> *const libc::msghdr {
+        self.header.msg_iov = self.slices.as_mut_ptr();
+        &raw const self.header
+    }
+}
