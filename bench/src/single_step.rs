@@ -86,17 +86,15 @@ impl Stepper {
             let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
             return Ok(Step::Ended { who, code });
         }
-        let signal = libc::WSTOPSIG(status);
-        let tells_of_event = status >> 16 != 0;
-        let deliver = if signal == libc::SIGTRAP && !tells_of_event {
+        let deliver = if is_end_of_step(status) {
             self.instructions += 1;
             0
-        } else if tells_of_event {
+        } else if status >> 16 != 0 {
             // Attached, or a new thread: not a signal for the process.
             self.threads.insert(who);
             0
         } else {
-            signal as usize
+            libc::WSTOPSIG(status) as usize
         };
         match ptrace(libc::PTRACE_SINGLESTEP, who, deliver) {
             // The thread was killed in between.
@@ -108,17 +106,32 @@ impl Stepper {
 }
 
 impl Drop for Stepper {
-    /// Stops each thread, which may be inside a system call, and lets it go. A thread that was simply
-    /// left alone would be killed by the trap of its last step.
     fn drop(&mut self) {
         for &thread in &self.threads {
-            let stopped = ptrace(libc::PTRACE_INTERRUPT, thread, 0).and_then(|()| wait(thread, 0));
-            if stopped.is_ok() {
-                // Fails when the thread was killed meanwhile; then there is nothing to let go.
-                let _ = ptrace(libc::PTRACE_DETACH, thread, 0);
-            }
+            // Fails when the thread was killed meanwhile; then there is nothing to let go.
+            let _ = release(thread);
         }
     }
+}
+
+/// Stops a thread, which may be inside a system call, and lets it go.
+///
+/// That has to happen at the end of a step. A trap still on its way would kill a process that nobody
+/// traces any more.
+fn release(thread: libc::pid_t) -> io::Result<()> {
+    ptrace(libc::PTRACE_INTERRUPT, thread, 0)?;
+    loop {
+        let (_, status) = wait(thread, 0)?;
+        if is_end_of_step(status) {
+            return ptrace(libc::PTRACE_DETACH, thread, 0);
+        }
+        ptrace(libc::PTRACE_SINGLESTEP, thread, 0)?;
+    }
+}
+
+/// A trap that does not tell of an event, such as having been attached to.
+fn is_end_of_step(status: libc::c_int) -> bool {
+    libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP && status >> 16 == 0
 }
 
 /// What one wait brought.

@@ -250,6 +250,7 @@ impl Harness {
     }
 
     /// A child that ends soon, by exiting with `code`.
+    #[expect(clippy::zombie_processes, reason = "the operation under test reaps it")]
     pub(crate) fn spawn_child(&self, code: i32) -> u32 {
         match &self.kernel {
             Some(kernel) => {
@@ -257,7 +258,6 @@ impl Harness {
             }
             None => {
                 let script = format!("sleep 0.01; exit {code}");
-                // Its status is taken by the operation under test, never by this handle.
                 let child = Command::new("sh").args(["-c", &script]).spawn().expect("sh starts");
                 child.id()
             }
