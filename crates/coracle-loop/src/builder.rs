@@ -109,7 +109,7 @@ impl Builder {
                 hooks: RefCell::default(),
                 offloads: RefCell::default(),
                 pool,
-                now: Cell::new(now),
+                now: Rc::new(Cell::new(now)),
                 stopping: Cell::new(false),
                 listening: Cell::new(0),
                 overrun: Cell::new(false),

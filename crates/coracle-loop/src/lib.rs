@@ -65,7 +65,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use timer::Timers;
@@ -78,7 +78,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Loop>> = const { RefCell::new(None) };
 }
 
-/// An event loop. Cheap to clone; all clones are the same loop.
+/// An event loop. Cheap to clone; all clones are the same loop, which ends with the last of them. Callbacks
+/// are given the loop they run on: a clone kept inside one would keep the loop alive for ever.
 ///
 /// It stays on the thread that made it:
 ///
@@ -89,6 +90,23 @@ thread_local! {
 #[derive(Clone)]
 pub struct Loop {
     inner: Rc<Inner>,
+}
+
+/// A loop, for what the loop itself holds: it must not keep its owner alive.
+#[derive(Clone)]
+pub(crate) struct WeakLoop(Weak<Inner>);
+
+impl WeakLoop {
+    /// The loop, if it still exists.
+    pub(crate) fn upgrade(&self) -> Option<Loop> {
+        self.0.upgrade().map(|inner| Loop { inner })
+    }
+}
+
+impl fmt::Debug for WeakLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakLoop")
+    }
 }
 
 /// The state of a loop, in cells with short borrows: callbacks run inside a turn and use the loop too, so
@@ -102,7 +120,7 @@ struct Inner {
     offloads: RefCell<Offloads>,
     pool: Pool,
     shared: Arc<Shared>,
-    now: Cell<Instant>,
+    now: Rc<Cell<Instant>>,
     stopping: Cell<bool>,
     /// Operations that listen for signals, and keep no loop from being idle.
     listening: Cell<usize>,
@@ -137,6 +155,10 @@ impl Loop {
     /// The loop whose turn it is on this thread. `None` outside of callbacks.
     pub fn current() -> Option<Loop> {
         CURRENT.with_borrow(Clone::clone)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakLoop {
+        WeakLoop(Rc::downgrade(&self.inner))
     }
 
     /// What other threads may hold of this loop.

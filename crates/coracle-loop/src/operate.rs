@@ -4,7 +4,7 @@
 //! a shared object and a tag, so that a connection with a receive and a send in flight needs no closure and
 //! no allocation for either.
 
-use crate::{Loop, Timer};
+use crate::{Loop, Timer, WeakLoop};
 use coracle_demux::{Completion, Finished, Handle, Operation, Submitted, Token};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -139,7 +139,7 @@ impl Loop {
         match self.submit(operation, &waiter, 0) {
             Submitted::Done(finished) => {
                 self.defer(move |lp| waiter.finish(lp, finished));
-                Ticket { lp: self.clone(), token: None }
+                Ticket { lp: self.downgrade(), token: None }
             }
             Submitted::Pending(token) => {
                 if let Some(timeout) = timeout {
@@ -150,7 +150,7 @@ impl Loop {
                     });
                     *waiter.timer.borrow_mut() = Some(timer);
                 }
-                Ticket { lp: self.clone(), token: Some(token) }
+                Ticket { lp: self.downgrade(), token: Some(token) }
             }
         }
     }
@@ -225,15 +225,15 @@ fn is_cancelled<T>(result: &io::Result<T>) -> bool {
 /// An operation that was started. Dropping it changes nothing.
 #[derive(Debug)]
 pub struct Ticket {
-    lp: Loop,
+    lp: WeakLoop,
     token: Option<Token>,
 }
 
 impl Ticket {
     /// Asks for its end; the callback still comes, with `ECANCELED` or with what was done.
     pub fn cancel(&self) {
-        if let Some(token) = self.token {
-            self.lp.cancel(token);
+        if let (Some(lp), Some(token)) = (self.lp.upgrade(), self.token) {
+            lp.cancel(token);
         }
     }
 }

@@ -4,9 +4,9 @@
 //! closures. This is the part that runs them; bringing a result back to the loop is the business of
 //! the layer above (`offload`), which puts it into the job.
 //!
-//! The queue has a limit and an answer for when it is reached ([`Overload`]); submitting never waits.
-//! Threads start when they are first needed and then stay, asleep without a time-out when there is
-//! nothing to do: an idle pool makes no system calls.
+//! The queue has a limit and an answer for when it is reached ([`Overload`]); submitting never
+//! waits. Threads start when they are first needed and then stay, asleep without a time-out when
+//! there is nothing to do: an idle pool makes no system calls.
 //!
 //! ```text
 //!             lock "back"                     lock "front"
@@ -17,20 +17,20 @@
 //! ```
 //!
 //! # Why one queue with two locks
-//! Blocking jobs differ in length by factors of thousands. With one queue no job waits behind a long
-//! one while a thread is free, and jobs start in the order in which they came. Queues per thread would
-//! need stealing to come near that, and stealing is no faster (bench W13: `rayon::spawn` takes two to
-//! three times as long per tiny job). Under a single lock, submitters and workers on different cores
-//! disturb each other at each job; with a lock at either end they meet only when the front runs empty,
-//! which with eight submitters is worth a third of the time. A queue without locks gained nothing more
-//! and would bring fences to reason about.
+//! Blocking jobs differ in length by factors of thousands. With one queue no job waits behind a
+//! long one while a thread is free, and jobs start in the order in which they came. Queues per
+//! thread would need stealing to come near that, and stealing is no faster (bench W13:
+//! `rayon::spawn` takes two to three times as long per tiny job). Under a single lock, submitters
+//! and workers on different cores disturb each other at each job; with a lock at either end they
+//! meet only when the front runs empty, which with eight submitters is worth a third of the time. A
+//! queue without locks gained nothing more and would bring fences to reason about.
 //!
 //! # Calling threads
 //! Waking a thread is a system call, and often a context switch, for a job that may take less. So a
 //! thread is *called* (woken, or started if none sleeps and the pool is not complete) only when no
-//! other call is under way. A thread that was called takes a job and, if more are waiting, calls the
-//! next thread. So a submission costs at most one wake-up, a burst brings up the threads one after the
-//! other, and no job waits while a thread sleeps. The invariant, whenever a job waits:
+//! other call is under way. A thread that was called takes a job and, if more are waiting, calls
+//! the next thread. So a submission costs at most one wake-up, a burst brings up the threads one
+//! after the other, and no job waits while a thread sleeps. The invariant, whenever a job waits:
 //!
 //! > nobody is left to call, or a call is under way, or a thread that was called has not yet taken
 //! > its first job.
@@ -57,6 +57,13 @@ const LIMIT_THREADS: usize = 1024;
 const DROP_GRACE: Duration = Duration::from_secs(1);
 
 /// A piece of work: runs once, on some thread of the pool.
+///
+/// ```
+/// use coracle_loop::pool::Job;
+///
+/// let job: Job = Box::new(|| println!("elsewhere"));
+/// # job();
+/// ```
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// How a [`Pool`] is made.
@@ -64,7 +71,8 @@ pub type Job = Box<dyn FnOnce() + Send>;
 /// ```
 /// use coracle_loop::pool::{Overload, PoolSettings};
 ///
-/// let settings = PoolSettings { threads: 2, overload: Overload::DropOldest, ..Default::default() };
+/// let overload = Overload::DropOldest;
+/// let settings = PoolSettings { threads: 2, overload, ..Default::default() };
 /// assert_eq!(settings.limit_queue, 1024);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +87,8 @@ pub struct PoolSettings {
     pub limit_queue: usize,
     /// What happens to a job when the queue is full.
     pub overload: Overload,
-    /// The threads are called `name-0`, `name-1`, …; Linux shows 15 bytes of it. By default `offload`.
+    /// The threads are called `name-0`, `name-1`, …; Linux shows 15 bytes of it. By default
+    /// `offload`.
     pub name: String,
 }
 
@@ -131,15 +140,25 @@ pub struct PoolStats {
     pub finished: u64,
     /// Jobs that were not accepted: the queue was full, or the pool shut down.
     pub refused: u64,
-    /// Jobs that were accepted and dropped without running: by [`Overload::DropOldest`] or at the end.
+    /// Jobs that were accepted and dropped without running: by [`Overload::DropOldest`] or at the
+    /// end.
     pub dropped: u64,
     /// Jobs that panicked.
     pub panicked: u64,
-    /// The longest that the queue has been.
+    /// The longest that the queue has been; beyond 16, to within a sixteenth.
     pub queue_len_max: usize,
 }
 
 /// What [`Pool::shutdown`] left undone.
+///
+/// ```
+/// use coracle_loop::pool::{Leftover, Pool, PoolSettings};
+/// use std::time::Instant;
+///
+/// let pool = Pool::new(PoolSettings::default())?;
+/// assert_eq!(pool.shutdown(Instant::now()), Leftover::default()); // nothing was left
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leftover {
     /// Jobs that were still waiting at the deadline, and were dropped.
@@ -150,9 +169,9 @@ pub struct Leftover {
 
 /// A bounded pool of worker threads.
 ///
-/// A handle: clones are cheap and mean the same pool. When the last one is dropped, jobs that wait are
-/// dropped, jobs that run get one second to finish, and a thread still stuck after that is left to
-/// itself. [`shutdown`](Self::shutdown) is kinder.
+/// A handle: clones are cheap and mean the same pool. When the last one is dropped, jobs that wait
+/// are dropped, jobs that run get one second to finish, and a thread still stuck after that is left
+/// to itself. [`shutdown`](Self::shutdown) is kinder.
 ///
 /// Any thread.
 ///
@@ -191,8 +210,9 @@ impl Pool {
         check(&settings)?;
         let shared = Arc::new(Shared {
             settings,
-            back: End::default(),
-            front: End::default(),
+            back: Apart::default(),
+            front: Apart::default(),
+            front_len: Apart::default(),
             called: Condvar::new(),
             ended: Condvar::new(),
         });
@@ -220,9 +240,10 @@ impl Pool {
     pub fn submit(&self, job: Job) -> Result<(), Job> {
         let shared = &self.owner.shared;
         let mut back = shared.back.lock();
-        if back.stopping || !shared.is_full(&back) {
+        if back.stopping || !shared.is_full(&mut back) {
             return shared.push(back, job);
         }
+        back.queue_len_max = shared.settings.limit_queue;
         match shared.settings.overload {
             Overload::Refuse => {
                 back.refused += 1;
@@ -311,7 +332,8 @@ impl Pool {
     /// Stops accepting jobs, in every clone, and waits until those in the queue have run, or until
     /// the deadline. What waits then is dropped; what runs then is left to itself.
     ///
-    /// Blocks: not on a loop thread. A job of this pool may call it; its own thread is not waited for.
+    /// Blocks: not on a loop thread. A job of this pool may call it; its own thread is not waited
+    /// for.
     ///
     /// ```
     /// use coracle_loop::pool::{Leftover, Pool, PoolSettings};
@@ -385,27 +407,29 @@ impl Drop for Owner {
 /// What submitters and threads share. To take both locks, take `front` first.
 struct Shared {
     settings: PoolSettings,
-    back: End<Back>,
-    front: End<Front>,
+    back: Apart<Mutex<Back>>,
+    front: Apart<Mutex<Front>>,
+    /// `front.queue.len()`, for who holds `back`. Grows only under both locks.
+    front_len: Apart<AtomicUsize>,
     /// Sleeping threads wait here, with `back`.
     called: Condvar,
     /// Signalled when a thread ends, with `back`.
     ended: Condvar,
 }
 
-/// One end of the queue, on cache lines of its own (two, because they are fetched in pairs).
+/// Something on cache lines of its own, so that two cores do not fight for one line over two
+/// matters. Two lines, because processors fetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
-struct End<S> {
-    state: Mutex<S>,
-    /// The length of this end's part of the queue, for who holds the other lock.
-    len: AtomicUsize,
-}
+struct Apart<T>(T);
 
 /// Where jobs come in.
 #[derive(Default)]
 struct Back {
     queue: VecDeque<Job>,
+    /// Not less than `front.queue.len()`: its length when last looked at. Looking each time would
+    /// take the cache line from the workers, at a third of a submission's price.
+    ahead: usize,
     /// Threads that exist, and those of them that sleep.
     living: usize,
     sleeping: usize,
@@ -430,10 +454,10 @@ struct Front {
     panicked: u64,
 }
 
-impl<S> End<S> {
+impl<S> Apart<Mutex<S>> {
     /// No code of ours panics while it holds a lock, and jobs never run or drop under one.
     fn lock(&self) -> MutexGuard<'_, S> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -444,22 +468,39 @@ impl Shared {
         (front, self.back.lock())
     }
 
-    /// The front's length may shrink meanwhile, but grows only under `back`.
-    fn is_full(&self, back: &Back) -> bool {
-        back.queue.len() + self.front.len.load(Ordering::Relaxed) >= self.settings.limit_queue
+    fn is_full(&self, back: &mut Back) -> bool {
+        let limit = self.settings.limit_queue;
+        if back.queue.len() + back.ahead >= limit {
+            back.ahead = self.front_len.0.load(Ordering::Relaxed);
+        }
+        back.queue.len() + back.ahead >= limit
+    }
+
+    /// Keeps the longest length. To be exact each time would mean to look at the front each time.
+    fn note_len(&self, back: &mut Back) {
+        let longest = back.queue_len_max;
+        if back.queue.len() + back.ahead > longest + longest / 16 {
+            back.ahead = self.front_len.0.load(Ordering::Relaxed);
+            back.queue_len_max = longest.max(back.queue.len() + back.ahead);
+        }
     }
 
     fn push(self: &Arc<Self>, mut back: MutexGuard<'_, Back>, job: Job) -> Result<(), Job> {
-        // Without a single thread the job would wait for ever, so the first must start at once.
-        if back.stopping || (back.living == 0 && !self.start_thread(&mut back)) {
+        if back.stopping {
             back.refused += 1;
+            return Err(job);
+        }
+        // Without a single thread the job would wait for ever, so the first must start at once.
+        if back.living == 0
+            && let Err(error) = self.start_thread(&mut back)
+        {
+            back.refused += 1;
+            self.report(back, &error);
             return Err(job);
         }
         back.queue.push_back(job);
         back.submitted += 1;
-        self.back.len.store(back.queue.len(), Ordering::Relaxed);
-        let len = back.queue.len() + self.front.len.load(Ordering::Relaxed);
-        back.queue_len_max = back.queue_len_max.max(len);
+        self.note_len(&mut back);
         self.call_one(back);
         Ok(())
     }
@@ -467,10 +508,10 @@ impl Shared {
     fn replace_oldest(self: &Arc<Self>, job: Job) -> Result<(), Job> {
         let (mut front, mut back) = self.lock_both();
         let mut oldest = None;
-        if self.is_full(&back) && !back.stopping {
+        if self.is_full(&mut back) && !back.stopping {
             oldest = front.queue.pop_front().or_else(|| back.queue.pop_front());
             back.dropped += 1;
-            self.front.len.store(front.queue.len(), Ordering::Relaxed);
+            self.front_len.0.store(front.queue.len(), Ordering::Relaxed);
         }
         drop(front);
         let pushed = self.push(back, job);
@@ -480,8 +521,8 @@ impl Shared {
         pushed
     }
 
-    /// Gets one more thread to come, unless one is on its way already. Unlocks before it wakes, so that
-    /// the woken thread does not run into the lock.
+    /// Gets one more thread to come, unless one is on its way already. Unlocks before it wakes, so
+    /// that the woken thread does not run into the lock.
     fn call_one(self: &Arc<Self>, mut back: MutexGuard<'_, Back>) {
         if back.is_calling {
             return;
@@ -490,30 +531,35 @@ impl Shared {
             back.is_calling = true;
             drop(back);
             self.called.notify_one();
-        } else if back.living < self.settings.threads && !back.stopping {
-            self.start_thread(&mut back);
+        } else if back.living < self.settings.threads
+            && !back.stopping
+            && let Err(error) = self.start_thread(&mut back)
+        {
+            self.report(back, &error);
         }
     }
 
     /// Under the lock, which makes others wait; but it happens only so often in the life of a pool.
-    fn start_thread(self: &Arc<Self>, back: &mut Back) -> bool {
+    fn start_thread(self: &Arc<Self>, back: &mut Back) -> io::Result<()> {
         let name = format!("{}-{}", self.settings.name, back.living);
         let shared = Arc::clone(self);
-        match thread::Builder::new().name(name).spawn(move || shared.work()) {
-            Ok(handle) => {
-                back.handles.push(handle);
-                back.living += 1;
-                back.is_calling = true;
-                back.start_failed = false;
-                true
-            }
-            Err(error) => {
-                if !mem::replace(&mut back.start_failed, true) {
-                    let (pool, threads) = (&self.settings.name, back.living);
-                    tracing::warn!(pool, threads, %error, "cannot start a thread; will try again");
-                }
-                false
-            }
+        let handle = thread::Builder::new().name(name).spawn(move || shared.work())?;
+        back.handles.push(handle);
+        back.living += 1;
+        back.is_calling = true;
+        back.start_failed = false;
+        Ok(())
+    }
+
+    /// Logs that no thread could be started: the first time, and without the lock, because a log
+    /// may go through this very pool.
+    fn report(&self, mut back: MutexGuard<'_, Back>, error: &io::Error) {
+        let reported = mem::replace(&mut back.start_failed, true);
+        let threads = back.living;
+        drop(back);
+        if !reported {
+            let pool = &self.settings.name;
+            tracing::warn!(pool, threads, %error, "cannot start a thread; will try again");
         }
     }
 }
@@ -540,8 +586,8 @@ impl Shared {
             let mut back = self.back.lock();
             if !back.queue.is_empty() {
                 mem::swap(&mut front.queue, &mut back.queue);
-                self.front.len.store(front.queue.len(), Ordering::Relaxed);
-                self.back.len.store(0, Ordering::Relaxed);
+                back.ahead = front.queue.len();
+                self.front_len.0.store(back.ahead, Ordering::Relaxed);
             } else if back.stopping {
                 back.living -= 1;
                 self.ended.notify_all();
@@ -560,17 +606,18 @@ impl Shared {
         }
     }
 
-    /// Accounts for a job taken from the front. A thread that was called calls the next if jobs wait.
-    ///
-    /// While it was on its way, submitters called nobody else, so it must not overlook a job. It does
-    /// not: it has held `back` since, when it arrived. Jobs that came later brought their own call.
+    /// Accounts for a job taken from the front. A thread that was called calls the next if jobs
+    /// wait: while it was on its way, submitters called nobody else.
     fn start_job(self: &Arc<Self>, mut front: MutexGuard<'_, Front>, was_called: bool) {
         let left = front.queue.len();
         front.running += 1;
-        self.front.len.store(left, Ordering::Relaxed);
+        self.front_len.0.store(left, Ordering::Relaxed);
         drop(front);
-        if was_called && left + self.back.len.load(Ordering::Relaxed) > 0 {
-            self.call_one(self.back.lock());
+        if was_called {
+            let back = self.back.lock();
+            if left > 0 || !back.queue.is_empty() {
+                self.call_one(back);
+            }
         }
     }
 
@@ -605,8 +652,7 @@ impl Shared {
         let mut jobs = mem::take(&mut front.queue);
         jobs.append(&mut back.queue);
         back.dropped += jobs.len() as u64;
-        self.front.len.store(0, Ordering::Relaxed);
-        self.back.len.store(0, Ordering::Relaxed);
+        self.front_len.0.store(0, Ordering::Relaxed);
         drop((front, back));
         let dropped = jobs.len();
         jobs.into_iter().for_each(discard);
@@ -632,12 +678,13 @@ impl Shared {
 
 /// Whether a thread that finds no job should look again before it sleeps.
 ///
-/// When tiny jobs come in a stream, sleeping after each is dear: the submitter pays for a wake-up per
-/// job, and on a shared core the woken thread pushes the submitter aside each time. Yielding a few
-/// times lets a handful of jobs gather. But a thread that yields on a busy core gets it back only
-/// after its neighbour's time slice, milliseconds later, whereas one that is woken gets it at once:
-/// with a busy thread on each core, yielding before every sleep made the typical job start after
-/// 330 µs instead of 8. So a thread yields only after a row of short sleeps, the mark of a stream.
+/// When tiny jobs come in a stream, sleeping after each is dear: the submitter pays for a wake-up
+/// per job, and on a shared core the woken thread pushes the submitter aside each time. Yielding a
+/// few times lets a handful of jobs gather. But a thread that yields on a busy core gets it back
+/// only after its neighbour's time slice, milliseconds later, whereas one that is woken gets it at
+/// once: with a busy thread on each core, yielding before every sleep made the typical job start
+/// after 330 µs instead of 8. So a thread yields only after a row of short sleeps, the mark of a
+/// stream.
 #[derive(Default)]
 struct Patience {
     short_sleeps: u32,
@@ -685,8 +732,8 @@ fn run(job: Job, pool: &str) -> bool {
     false
 }
 
-/// Drops a job, or what a job panicked with, even if that panics: it must not harm the thread, which
-/// may well be a loop's.
+/// Drops a job, or what a job panicked with, even if that panics: it must not harm the thread,
+/// which may well be a loop's.
 fn discard<T>(value: T) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         tracing::error!("what a job of the pool owned panicked when it was dropped");

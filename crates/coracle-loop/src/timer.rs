@@ -5,7 +5,7 @@
 //! callback of the same batch is simply not there any more.
 
 use crate::wheel::{TimerId, Wheel};
-use crate::{Deferred, Loop, LoopHandle};
+use crate::{Deferred, Loop, LoopHandle, WeakLoop};
 use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::rc::Rc;
@@ -138,7 +138,7 @@ impl Loop {
     fn insert(&self, deadline: Instant, action: Action) -> Timer {
         let entry = Entry { action, remote: None };
         let id = self.inner.timers.borrow_mut().wheel.insert(deadline, entry);
-        Timer { lp: self.clone(), id }
+        Timer { lp: self.downgrade(), id }
     }
 
     /// `timeout` from now. Not from the beginning of the turn: a callback that took 5 ms must not make its
@@ -216,7 +216,7 @@ fn next_on_grid(due: Instant, period: Duration, now: Instant) -> Instant {
 /// A timer of a loop. Dropping it changes nothing: the timer goes on.
 #[derive(Debug, Clone)]
 pub struct Timer {
-    lp: Loop,
+    lp: WeakLoop,
     id: TimerId,
 }
 
@@ -224,7 +224,8 @@ impl Timer {
     /// Ends the timer: it never fires again, not even if it was due in this very turn. False if it was over
     /// already.
     pub fn cancel(&self) -> bool {
-        let mut timers = self.lp.inner.timers.borrow_mut();
+        let Some(lp) = self.lp.upgrade() else { return false };
+        let mut timers = lp.inner.timers.borrow_mut();
         let known = timers.wheel.deadline(self.id).is_some();
         let removed = timers.wheel.remove(self.id);
         drop(timers);
@@ -235,13 +236,14 @@ impl Timer {
     /// Has it fire `timeout` from now instead, also from inside its own callback. False if it was over
     /// already.
     pub fn rearm(&self, timeout: Duration) -> bool {
-        let deadline = self.lp.deadline(timeout);
-        self.lp.inner.timers.borrow_mut().wheel.set_deadline(self.id, deadline)
+        let Some(lp) = self.lp.upgrade() else { return false };
+        let deadline = lp.deadline(timeout);
+        lp.inner.timers.borrow_mut().wheel.set_deadline(self.id, deadline)
     }
 
     /// When it fires next; `None` if it is over.
     pub fn deadline(&self) -> Option<Instant> {
-        self.lp.inner.timers.borrow().wheel.deadline(self.id)
+        self.lp.upgrade()?.inner.timers.borrow().wheel.deadline(self.id)
     }
 
     /// What other threads may hold of this timer.
@@ -253,13 +255,17 @@ impl Timer {
     /// let remote = timer.remote();
     /// assert!(std::thread::spawn(move || remote.cancel()).join().unwrap());
     /// ```
+    ///
+    /// # Panics
+    /// When the loop is gone.
     pub fn remote(&self) -> RemoteTimer {
-        let mut timers = self.lp.inner.timers.borrow_mut();
+        let lp = self.lp.upgrade().expect("the loop of this timer is gone");
+        let mut timers = lp.inner.timers.borrow_mut();
         let remote = match timers.wheel.get_mut(self.id) {
             Some(entry) => Arc::clone(entry.remote.get_or_insert_default()),
             None => Arc::new(Remote(AtomicU8::new(OVER))),
         };
-        RemoteTimer { remote, handle: self.lp.handle(), id: self.id }
+        RemoteTimer { remote, handle: lp.handle(), id: self.id }
     }
 }
 
@@ -343,7 +349,8 @@ impl Remote {
 /// ```
 #[derive(Debug)]
 pub struct IdleTimer {
-    lp: Loop,
+    /// The loop's time.
+    now: Rc<Cell<Instant>>,
     touched: Rc<Cell<Instant>>,
     timer: Timer,
 }
@@ -370,7 +377,7 @@ impl Loop {
             }
         });
         slot.set(Some(timer.id));
-        IdleTimer { lp: self.clone(), touched, timer }
+        IdleTimer { now: Rc::clone(&self.inner.now), touched, timer }
     }
 }
 
@@ -378,7 +385,7 @@ impl IdleTimer {
     /// Puts the time-out off: it begins anew now. Two loads and a store.
     #[inline]
     pub fn touch(&self) {
-        self.touched.set(self.lp.now());
+        self.touched.set(self.now.get());
     }
 }
 

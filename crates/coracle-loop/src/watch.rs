@@ -1,6 +1,6 @@
 //! Readiness of descriptors that belong to somebody else.
 
-use crate::{Complete, Loop};
+use crate::{Complete, Loop, WeakLoop};
 use coracle_demux::{Completion, Handle, Interest, Operation, Outcome, Readiness, Submitted};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -28,7 +28,7 @@ pub struct Watch<F: AsFd + 'static>(Rc<Watched<F>>);
 
 /// A watched descriptor, as its callback sees it.
 pub struct Watched<F: AsFd + 'static> {
-    lp: Loop,
+    lp: WeakLoop,
     own: Weak<Watched<F>>,
     handle: Handle,
     interest: Interest,
@@ -78,7 +78,7 @@ impl Loop {
     ) -> io::Result<Watch<F>> {
         let handle = self.inner.demux.borrow_mut().lend(owner.as_fd()).map_err(explain)?;
         let watch = Watch(Rc::new_cyclic(|own| Watched {
-            lp: self.clone(),
+            lp: self.downgrade(),
             own: own.clone(),
             handle,
             interest,
@@ -135,8 +135,11 @@ impl<F: AsFd + 'static> Watched<F> {
     }
 
     /// The loop that watches.
-    pub fn lp(&self) -> &Loop {
-        &self.lp
+    ///
+    /// # Panics
+    /// When the loop is gone; in a callback it is not.
+    pub fn lp(&self) -> Loop {
+        self.lp.upgrade().expect("the loop that watched this is gone")
     }
 
     /// With [`Trigger::Edge`]: everything was read or written until `WouldBlock`; report the next change.
@@ -156,15 +159,17 @@ impl<F: AsFd + 'static> Watched<F> {
     }
 
     fn arm(&self) -> io::Result<()> {
-        let Some(own) = self.own.upgrade().filter(|_| !self.ended.get() && !self.armed.get())
-        else {
+        if self.ended.get() || self.armed.get() {
+            return Ok(());
+        }
+        let (Some(own), Some(lp)) = (self.own.upgrade(), self.lp.upgrade()) else {
             return Ok(());
         };
         let operation = Operation::Poll { handle: self.handle, interest: self.interest };
-        match self.lp.submit(operation, &own, 0) {
+        match lp.submit(operation, &own, 0) {
             Submitted::Pending(_) => {}
             Submitted::Done(finished) => match finished.result? {
-                Outcome::Ready(ready) => self.lp.defer(move |_| own.report(ready)),
+                Outcome::Ready(ready) => lp.defer(move |_| own.report(ready)),
                 other => unreachable!("a poll does not give {other:?}"),
             },
         }
@@ -187,8 +192,10 @@ impl<F: AsFd + 'static> Watched<F> {
     }
 
     fn end(&self) {
-        if !self.ended.replace(true) {
-            self.lp.inner.demux.borrow_mut().reclaim(self.handle);
+        if !self.ended.replace(true)
+            && let Some(lp) = self.lp.upgrade()
+        {
+            lp.inner.demux.borrow_mut().reclaim(self.handle);
         }
     }
 }

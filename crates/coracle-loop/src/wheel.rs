@@ -1,11 +1,12 @@
 //! When is the next deadline, and what is due? A hierarchical timing wheel, and nothing else.
 //!
 //! No clock, no callbacks, no I/O: the loop tells the wheel what time it is and runs what the wheel
-//! hands out. Adding, removing and re-arming a timer take the same short time whether ten timers wait
-//! or a million, and after warm-up none of them allocates.
+//! hands out. Adding, removing and re-arming a timer take the same short time whether ten timers
+//! wait or a million, and after warm-up none of them allocates.
 //!
 //! A deadline is kept to the nanosecond, counted from the wheel's origin. Its upper 54 bits are its
-//! *tick* of 1024 ns; a tick is nine groups of six bits, and each group belongs to a level of 64 slots:
+//! *tick* of 1024 ns; a tick is nine groups of six bits, and each group belongs to a level of 64
+//! slots:
 //!
 //! ```text
 //!  63                                                             10 9          0
@@ -16,26 +17,31 @@
 //!   the level's number, and how long one of its 64 slots lasts
 //! ```
 //!
-//! The wheel stands at the tick `elapsed`. A timer lies at the level of the **highest group in which
-//! its tick differs from `elapsed`**, in the slot that this group names. Two things follow, and the
-//! rest leans on them: every timer at one level is before every timer at the next, and a level's slots
-//! come in the order of their numbers. The earliest timer is therefore in the lowest occupied slot of
-//! the lowest occupied level: two `trailing_zeros`, however far away it is.
+//! The wheel stands at the tick `elapsed`. A timer lies at the level of the **highest group in
+//! which its tick differs from `elapsed`**, in the slot that this group names. Two things follow,
+//! and the rest leans on them: every timer at one level is before every timer at the next, and a
+//! level's slots come in the order of their numbers. The earliest timer is therefore in the lowest
+//! occupied slot of the lowest occupied level: two `trailing_zeros`, however far away it is.
 //!
 //! ```text
-//!  insert ──► slot of level 8 ─┐  when its earliest timer is due, a slot is opened: `elapsed` moves
-//!         ──► slot of level 7 ─┤  to that timer's tick (never tick by tick, so a clock that jumps by
-//!               …              │  years costs nothing), timers of that tick go to `due`, the rest
-//!         ──► slot of level 0 ─┤  to lower levels: at most eight moves in the life of a timer
+//!  insert ──► slot of level 8 ─┐  when its earliest timer is due, a slot is opened: `elapsed`
+//!         ──► slot of level 7 ─┤  jumps to that timer's tick (never tick by tick, so a clock that
+//!               …              │  leaps by years costs nothing), timers of that tick go to `due`,
+//!         ──► slot of level 0 ─┤  the rest to lower levels: at most eight moves in a timer's life
 //!                              ▼
 //!         ──► due: tick <= elapsed, sorted by (deadline, order of insertion) ──► take_due
 //! ```
 //!
 //! # The next deadline
-//! Each slot knows the minimum of its deadlines, so [`next_deadline`](Wheel::next_deadline) does not
-//! look at timers. Removing the minimum of a slot leaves a bound that may be too early. A small slot is
-//! then searched anew; a large one keeps the bound, which costs the loop one wake-up at most: opening
-//! the slot computes the minima afresh, one level lower.
+//! Each slot knows the minimum of its deadlines, so [`next_deadline`](Wheel::next_deadline) does
+//! not look at timers. Removing the minimum of a slot leaves a bound that may be too early. A small
+//! slot is then searched anew; a large one keeps the bound, which costs the loop one early wake-up:
+//! opening the slot computes the minima afresh, at lower levels.
+//!
+//! # What it costs
+//! Insert and remove take 18 ns together, a random removal among a million timers 60 ns (W7). The
+//! price is paid in one place: opening a slot moves all its timers at once. With 100,000 timers
+//! spread over a minute that is a pause of half a millisecond every 17 s, with a million 17 ms.
 //!
 //! # The life of a timer
 //! ```text
@@ -57,7 +63,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// A tick is 2^10 ns: fine enough that few timers share one, coarse enough that nine levels span u64.
+/// A tick is 2^10 ns: fine enough that few timers share one, coarse enough that nine levels span
+/// u64.
 const TICK_BITS: u32 = 10;
 /// Six bits per level: 64 slots, whose occupancy is one machine word.
 const GROUP_BITS: u32 = 6;
@@ -72,8 +79,8 @@ const NONE: u32 = u32::MAX;
 
 /// Timers by deadline: what is next, and what is due.
 ///
-/// `T` is what a timer carries, for example its callback. Time only enters as an argument, so a test
-/// or a simulation can use any clock.
+/// `T` is what a timer carries, for example its callback. Time only enters as an argument, so a
+/// test or a simulation can use any clock.
 ///
 /// Loop thread only (it is plain data: `Send` if `T` is, with no locks).
 ///
@@ -180,7 +187,8 @@ struct Slot {
 const EMPTY: Slot = Slot { head: NONE, count: 0, minimum: u64::MAX };
 
 impl<T> Wheel<T> {
-    /// An empty wheel whose time begins at `origin`; nothing is allocated per timer until the first.
+    /// An empty wheel whose time begins at `origin`; nothing is allocated per timer until the
+    /// first.
     ///
     /// Deadlines before the origin count as the origin, deadlines more than 584 years after it as
     /// exactly that: due at once, and for practical purposes never.
@@ -245,8 +253,9 @@ impl<T> Wheel<T> {
     /// Takes a timer out of the wheel. It will not be handed out any more, not even when it is due
     /// and its turn would have come in the batch that is being taken.
     ///
-    /// Gives the value back, or `None` when there is no such timer, or when the timer is firing: the
-    /// value is then in the hands of who took it, and comes back from [`put_back`](Self::put_back).
+    /// Gives the value back, or `None` when there is no such timer, or when the timer is firing:
+    /// the value is then in the hands of who took it, and comes back from
+    /// [`put_back`](Self::put_back).
     ///
     /// ```
     /// use coracle_loop::wheel::Wheel;
@@ -350,9 +359,10 @@ impl<T> Wheel<T> {
 
     /// The earliest deadline: how long the loop may sleep. `None` when no timer is pending.
     ///
-    /// Exact as long as timers leave by [`take_due`](Self::take_due). After a [`remove`](Self::remove)
-    /// or [`set_deadline`](Self::set_deadline) of the earliest timer it may be too early, never too
-    /// late. That corrects itself: after `take_due(now)` gave `None`, this is later than `now`.
+    /// Exact as long as timers leave by [`take_due`](Self::take_due). After a
+    /// [`remove`](Self::remove) or [`set_deadline`](Self::set_deadline) of the earliest timer it
+    /// may be too early, never too late. That corrects itself: after `take_due(now)` gave `None`,
+    /// this is later than `now`.
     ///
     /// ```
     /// use coracle_loop::wheel::Wheel;
@@ -375,8 +385,8 @@ impl<T> Wheel<T> {
     /// Takes the earliest timer whose deadline is not after `now`: earliest deadline first, equal
     /// deadlines in the order of insertion.
     ///
-    /// The value leaves the wheel, so that its callback may run while nothing is borrowed and use the
-    /// wheel itself; the id stays alive and *firing* until [`put_back`](Self::put_back).
+    /// The value leaves the wheel, so that its callback may run while nothing is borrowed and use
+    /// the wheel itself; the id stays alive and *firing* until [`put_back`](Self::put_back).
     ///
     /// A callback that keeps arming timers in the past keeps this busy for ever: bound the number
     /// of timers taken per turn.
@@ -421,9 +431,9 @@ impl<T> Wheel<T> {
     /// [`set_deadline`](Self::set_deadline) while firing waits for that deadline; else it waits for
     /// `next`; without `next` it is over and its id is stale.
     ///
-    /// Gives the value back when the timer is over, rather than dropping it, because what a callback
-    /// owns may use the wheel in its `Drop`. An id that is not firing changes nothing and gives the
-    /// value back, too.
+    /// Gives the value back when the timer is over, rather than dropping it, because what a
+    /// callback owns may use the wheel in its `Drop`. An id that is not firing changes nothing and
+    /// gives the value back, too.
     ///
     /// ```
     /// use coracle_loop::wheel::Wheel;
@@ -556,8 +566,9 @@ impl<T> Wheel<T> {
         self.due.sort();
     }
 
-    /// Lets `elapsed` follow the clock while nothing is due, so that new timers find low levels, but
-    /// not into an occupied slot: that would mean opening it, and its timers may yet be removed.
+    /// Lets `elapsed` follow the clock while nothing is due, so that new timers find low levels,
+    /// but not into an occupied slot: that would mean opening it, and its timers may yet be
+    /// removed.
     fn follow(&mut self, now: u64, first_slot: usize) {
         let shift = GROUP_BITS * (first_slot / SLOTS_PER_LEVEL) as u32;
         let above = (self.elapsed >> shift >> GROUP_BITS) << GROUP_BITS << shift;
@@ -664,8 +675,8 @@ impl<T> Wheel<T> {
         self.lower_minimum(slot, deadline);
     }
 
-    /// Takes a new deadline into account. If it is the minimum, the minimum is exact again; the first
-    /// timer of a slot always is.
+    /// Takes a new deadline into account. If it is the minimum, the minimum is exact again; the
+    /// first timer of a slot always is.
     fn lower_minimum(&mut self, slot: usize, deadline: u64) {
         if deadline <= self.slots[slot].minimum {
             self.slots[slot].minimum = deadline;
@@ -771,7 +782,8 @@ fn tick(nanoseconds: u64) -> u64 {
     nanoseconds >> TICK_BITS
 }
 
-/// Where a timer with this deadline lies when the wheel stands at `elapsed`: in a slot, or in `due`.
+/// Where a timer with this deadline lies when the wheel stands at `elapsed`: in a slot, or in
+/// `due`.
 fn slot_for(deadline: u64, elapsed: u64) -> Option<usize> {
     let tick = tick(deadline);
     if tick <= elapsed {

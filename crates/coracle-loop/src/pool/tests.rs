@@ -1,5 +1,5 @@
-//! Facts about the pool. A test that waits has a time limit, so that a lost wake-up fails and does not
-//! hang; the limit is generous, for machines that are busy.
+//! Facts about the pool. A test that waits has a time limit, so that a lost wake-up fails and does
+//! not hang; the limit is generous, for machines that are busy.
 
 use super::*;
 use std::sync::atomic::AtomicBool;

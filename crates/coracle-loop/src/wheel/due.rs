@@ -1,8 +1,8 @@
 //! The timers whose tick the wheel has reached, in the order in which they will be taken.
 //!
-//! A slot that the wheel opens becomes the *run*, sorted once. A timer added afterwards goes to the end
-//! of the run if it is the latest, as it usually is, and to the heap *late* if not. So the common case
-//! costs what a queue costs, and the worst case what a heap costs.
+//! A slot that the wheel opens becomes the *run*, sorted once. A timer added afterwards goes to the
+//! end of the run if it is the latest, as it usually is, and to the heap *late* if not. So the
+//! common case costs what a queue costs, and the worst case what a heap costs.
 //!
 //! ```text
 //!  open a slot ─► run   [ 17  17  19  23  24 ] ◄─ insert(24)
@@ -58,7 +58,8 @@ impl Due {
         self.run.make_contiguous().sort_unstable();
     }
 
-    /// The earliest entry that is living, according to `is_living`; stale ones before it are dropped.
+    /// The earliest entry that is living, according to `is_living`; stale ones before it are
+    /// dropped.
     pub(super) fn first(&mut self, is_living: impl Fn(&Entry) -> bool) -> Option<Entry> {
         loop {
             let first = self.peek()?;

@@ -385,7 +385,6 @@ fn iter_shows_pending_timers_only() {
     assert_eq!(wheel.len(), 2, "firing ones count");
 }
 
-// ---------------------------------------------------------------------------------------------------
 // The twin: a sorted map, obviously right.
 
 #[derive(Debug, Clone)]
@@ -399,8 +398,8 @@ enum Step {
     PutBack { which: usize, next: Option<Offset> },
 }
 
-/// A deadline relative to the clock, past or future, of any magnitude; often a round number, so that
-/// equal deadlines are common.
+/// A deadline relative to the clock, past or future, of any magnitude; often a round number, so
+/// that equal deadlines are common.
 #[derive(Debug, Clone, Copy)]
 struct Offset(i64);
 
@@ -422,7 +421,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => advance.prop_map(|by| Step::Advance { by }),
         2 => Just(Step::Sleep),
         6 => Just(Step::Take),
-        4 => (which, prop::option::of(offset())).prop_map(|(which, next)| Step::PutBack { which, next }),
+        4 => (which, prop::option::of(offset()))
+            .prop_map(|(which, next)| Step::PutBack { which, next }),
     ]
 }
 
@@ -464,7 +464,8 @@ impl Twin {
     }
 }
 
-/// Wheel and twin, side by side, and the clock of both. The value of a timer is its number in `known`.
+/// Wheel and twin, side by side, and the clock of both. The value of a timer is its number in
+/// `known`.
 struct Pair {
     wheel: Wheel<usize>,
     twin: Twin,
@@ -614,7 +615,10 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(256)
+    })]
 
     #[test]
     fn agrees_with_a_sorted_map(
@@ -642,7 +646,8 @@ proptest! {
         }
     }
 
-    /// A loop that only ever sleeps until `next_deadline` gets everything on time, with few wake-ups.
+    /// A loop that only ever sleeps until `next_deadline` gets everything on time, with few
+    /// wake-ups.
     #[test]
     fn sleeping_until_next_deadline_serves_all_with_few_wakeups(
         deadlines in prop::collection::vec(offset(), 1..300),
