@@ -22,7 +22,7 @@
 pub use coracle_demux as demux;
 pub use coracle_loop::{
     Builder, Complete, Hook, HookKind, IdleTimer, Loop, LoopHandle, OffloadError, Overloaded,
-    PostError, RemoteTimer, Ticket, Timer, Trigger, Watch, Watched,
+    PostError, RemoteTimer, SignalListener, Ticket, Timer, Trigger, Watch, Watched,
 };
 #[doc(no_inline)]
 pub use coracle_loop::{pool, wheel};

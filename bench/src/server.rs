@@ -14,8 +14,10 @@ use crate::cpu_clock::cpu_time;
 /// A server has to listen within this time (valgrind is slow to start).
 const LIMIT_START: Duration = Duration::from_secs(20);
 
-/// A server rests when it has done nothing for this long.
+/// A server rests when it has used next to nothing for this long: some wake up now and then for ever.
 const QUIET: Duration = Duration::from_millis(20);
+/// Next to nothing.
+const QUIET_CPU: Duration = Duration::from_micros(100);
 
 /// A running server.
 pub struct Server {
@@ -57,7 +59,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until the server waits: it sleeps and has used no processor time for a while.
+    /// Waits until the server waits: it sleeps and has used hardly any processor time for a while.
     ///
     /// # Errors
     /// When it has ended, or never comes to rest.
@@ -67,7 +69,7 @@ impl Server {
         while start.elapsed() < LIMIT_START {
             thread::sleep(QUIET);
             let now = cpu_time(self.pid())?;
-            if now == used && self.sleeps()? {
+            if now - used < QUIET_CPU && self.sleeps()? {
                 return Ok(());
             }
             used = now;

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 /// A process has settled when it executes nothing for this long.
 const QUIET: Duration = Duration::from_millis(200);
+/// It is not waited for longer than this: some programs wake up now and then for ever.
+const LIMIT_SETTLE: Duration = Duration::from_secs(3);
 
 /// A process whose threads are all being single-stepped. Dropping this lets them run freely again.
 pub struct Stepper {
@@ -65,8 +67,9 @@ impl Stepper {
                 _ => {}
             }
         }
-        let mut last = Instant::now();
-        while last.elapsed() < QUIET {
+        let ended = Instant::now();
+        let mut last = ended;
+        while last.elapsed() < QUIET && ended.elapsed() < LIMIT_SETTLE {
             match self.step(libc::WNOHANG)? {
                 Step::None => thread::sleep(Duration::from_micros(100)),
                 _ => last = Instant::now(),

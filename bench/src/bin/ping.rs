@@ -7,7 +7,7 @@
 //!
 //! - multishot receives into provided buffers, sends without a completion of their own (the echo proves
 //!   that the message has left the buffer), registered descriptors;
-//! - batches: with 16 connections or more it waits for several answers at a time;
+//! - it spins for an answer rather than sleep, so that the server does not pay for waking it;
 //! - the cheapest congestion control; one look at the clock per turn; latencies are sampled.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -28,8 +28,9 @@ use harness::buffer_ring::BufferRing;
 use harness::cpu_clock::cpu_time;
 use harness::load::LoadReport;
 use hdrhistogram::Histogram;
+use io_uring::cqueue::CompletionQueue;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -43,11 +44,8 @@ const GROUP: u16 = 0;
 const LIMIT_BUFFER_BYTES: usize = 16 * 1024;
 /// At most this many receive buffers: the kernel's own limit.
 const LIMIT_BUFFERS: usize = 32 * 1024;
-/// With many connections a turn waits for a share of the answers, so that neither side wakes the other
-/// for each message.
-const TURNS_PER_ROUND: usize = 8;
-/// At most so many answers are waited for.
-const LIMIT_WANTED: usize = 16;
+/// How long to spin for an answer before sleeping.
+const LIMIT_SPIN: Duration = Duration::from_micros(500);
 /// One answer in this many has its latency recorded.
 const SAMPLE: u64 = 8;
 /// `user_data` of a failed send is the connection's with this bit.
@@ -112,6 +110,7 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_coop_taskrun()
+        .setup_taskrun_flag()
         .setup_no_sqarray()
         .setup_cqsize(COMPLETIONS)
         .build(SUBMISSIONS)?;
@@ -135,7 +134,13 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         answered: 0,
         latency: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds"),
     };
-    load.measure(completions, arguments)
+    let report = load.measure(completions, arguments)?;
+    // The kernel takes a ring apart some time after its process has gone, and would close the sockets
+    // only then. Who counts what the server does wants them closed now.
+    for socket in &sockets {
+        socket.shutdown(Shutdown::Both)?;
+    }
+    Ok(report)
 }
 
 fn connect_all(address: SocketAddr, count: u32) -> io::Result<Vec<TcpStream>> {
@@ -192,7 +197,7 @@ struct Snapshot {
 impl Load<'_> {
     fn measure(
         &mut self,
-        mut completions: cqueue::CompletionQueue<'_>,
+        mut completions: CompletionQueue<'_>,
         arguments: &Arguments,
     ) -> io::Result<LoadReport> {
         let counting = arguments.count.is_some();
@@ -210,15 +215,13 @@ impl Load<'_> {
             self.submissions.push(receive(index));
             self.send_next(index, 0);
         }
-        let share = (self.connections.len() / TURNS_PER_ROUND).clamp(1, LIMIT_WANTED);
         while self.outstanding > 0 {
-            self.submissions.submit_and_wait(share.min(self.outstanding))?;
+            self.submissions.submit_and_wait(&mut completions)?;
             let now = start.elapsed();
             if begin.is_none() && now >= warm_at {
                 self.latency.reset();
                 begin = Some(self.snapshot(now, arguments.watch)?);
             }
-            completions.sync();
             for completion in &mut completions {
                 self.complete(&completion, now.as_nanos() as u64)?;
             }
@@ -388,10 +391,39 @@ impl Submissions<'_> {
         self.queue.sync();
     }
 
-    fn submit_and_wait(&mut self, want: usize) -> io::Result<()> {
-        let second = Timespec::new().sec(1);
+    /// Submits, and returns when something has completed, or after a second.
+    ///
+    /// It spins before it sleeps. A sleeping client would have to be woken, the server would pay for
+    /// that (some microseconds for an interrupt to another core), and the more so the slower it is.
+    fn submit_and_wait(&mut self, completions: &mut CompletionQueue<'_>) -> io::Result<()> {
+        self.enter(0)?;
+        completions.sync();
+        let start = Instant::now();
+        while completions.len() == 0 {
+            if self.queue.taskrun() {
+                self.enter(0)?;
+            } else if start.elapsed() > LIMIT_SPIN {
+                self.enter(1)?;
+                completions.sync();
+                return Ok(());
+            } else {
+                std::hint::spin_loop();
+            }
+            completions.sync();
+        }
+        Ok(())
+    }
+
+    /// Submits all, runs what the kernel has put off for us, and waits for `want` completions.
+    fn enter(&mut self, want: u32) -> io::Result<()> {
         self.queue.sync();
-        let result = self.submitter.submit_with_args(want, &SubmitArgs::new().timespec(&second));
+        let second = Timespec::new().sec(1);
+        let arguments = SubmitArgs::new().timespec(&second);
+        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        // SAFETY: EXT_ARG says that the argument is of the type given.
+        let result = unsafe {
+            self.submitter.enter(self.queue.len() as u32, want, flags.bits(), Some(&arguments))
+        };
         self.queue.sync();
         match result {
             Ok(_) => Ok(()),

@@ -8,7 +8,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// A file operation on its way to a thread. It shares the file, so that nobody closes it meanwhile.
@@ -53,6 +53,14 @@ pub(crate) enum Fact {
 }
 
 impl Work {
+    /// The memory it carries.
+    fn into_memory(self) -> Option<Memory> {
+        match self {
+            Work::Read { space: memory, .. } | Work::Write { memory, .. } => Some(memory),
+            Work::Open { .. } | Work::Stat { .. } | Work::Warm { .. } => None,
+        }
+    }
+
     /// Does it. May wait for a disk.
     pub(crate) fn perform(self) -> Report {
         match self {
@@ -155,18 +163,38 @@ pub(crate) fn give_to_thread(
 ) -> Result<(), Option<Memory>> {
     // The work waits where both ends can reach it: a refused job is dropped, what it was to do is not.
     let work = Arc::new(Mutex::new(Some(work)));
-    let taken = Arc::clone(&work);
-    let job = move || {
-        let work = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(work) = work {
+    let order = Order { work: Arc::clone(&work), deliver: Some(deliver) };
+    threads.run(Box::new(move || order.fulfil())).map_err(|refused| {
+        let work = lock(&work).take();
+        drop(refused);
+        work.and_then(Work::into_memory)
+    })
+}
+
+/// Work on its way to a thread. If it is dropped there instead of being done, that is told.
+struct Order<F: FnOnce(Report)> {
+    work: Arc<Mutex<Option<Work>>>,
+    deliver: Option<F>,
+}
+
+impl<F: FnOnce(Report)> Order<F> {
+    fn fulfil(mut self) {
+        let work = lock(&self.work).take();
+        if let (Some(work), Some(deliver)) = (work, self.deliver.take()) {
             deliver(work.perform());
         }
-    };
-    threads.run(Box::new(job)).map_err(|_refused| {
-        match work.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(Work::Read { space, .. }) => Some(space),
-            Some(Work::Write { memory, .. }) => Some(memory),
-            _ => None,
+    }
+}
+
+impl<F: FnOnce(Report)> Drop for Order<F> {
+    fn drop(&mut self) {
+        let work = lock(&self.work).take();
+        if let (Some(work), Some(deliver)) = (work, self.deliver.take()) {
+            deliver(Report { result: Err(Errno::AGAIN.into()), memory: work.into_memory() });
         }
-    })
+    }
+}
+
+fn lock(work: &Mutex<Option<Work>>) -> MutexGuard<'_, Option<Work>> {
+    work.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -98,7 +98,9 @@ use std::time::{Duration, Instant};
 ///    a coin); multishot operations are always `Pending` unless refused.
 /// 3. **Exactly one final completion** (`more == false`) follows each `Pending`. The multishot operations
 ///    `Accept`, `ReceiveLent` and `Signal` may have any number before it, and may end at any time without
-///    an error (the final completion then carries an ordinary outcome): whoever wants more submits again.
+///    an error (the final completion then carries an ordinary outcome): whoever wants more submits again. An
+///    operation is in flight, and its token and the token's index are in use, until its final completion has
+///    been taken.
 /// 4. **Cancel asks.** The final completion still comes: `ECANCELED` if nothing was done, and otherwise
 ///    what was done; bytes, an accepted connection or a short count are never thrown away. Memory comes
 ///    back in `payload` either way, and nothing the kernel may still touch is freed before that.
@@ -228,6 +230,9 @@ pub trait Demux {
 
     /// Ends a [`wait`](Demux::wait) from any thread.
     fn waker(&self) -> Waker;
+
+    /// Hands over what is queued, without waiting: before somebody else waits for [`as_fd`](Demux::as_fd).
+    fn flush(&mut self) {}
 
     // --- Looking in ------------------------------------------------------------------------------------
 

@@ -244,6 +244,17 @@ impl Operation {
         }
     }
 
+    /// Puts memory back that was taken out of it.
+    pub(crate) fn put_memory(&mut self, returned: Memory) {
+        match self {
+            Operation::Receive { space, .. }
+            | Operation::ReceiveMessage { space, .. }
+            | Operation::Read { space, .. } => *space = returned,
+            Operation::Write { memory, .. } => *memory = returned,
+            _ => {}
+        }
+    }
+
     /// Ends it before it began.
     pub(crate) fn refuse(self, error: impl Into<io::Error>) -> Submitted {
         Submitted::Done(Finished { result: Err(error.into()), payload: self.into_payload() })

@@ -149,6 +149,15 @@ struct InFlight {
     handle: Handle,
     /// A thread works on it.
     on_thread: bool,
+    /// It has ended, and keeps its place until the completion is taken: until then its token is in use.
+    ended: bool,
+}
+
+impl InFlight {
+    /// Takes the operation out of its place in the table; something without effect is left there.
+    fn take_operation(&mut self) -> Operation {
+        std::mem::replace(&mut self.operation, Operation::Close { handle: Handle::null() })
+    }
 }
 
 /// What a reader can be ready by, and what a writer can.
@@ -200,6 +209,13 @@ impl<P: Poller> Adaptor<P> {
         }))
     }
 
+    /// A descriptor, for calls that are not on the way of every message and so can afford to look whether this is
+    /// still the process that opened it.
+    fn own_slot(&self, handle: Handle) -> io::Result<&Slot> {
+        self.fork.check()?;
+        self.slot(handle)
+    }
+
     #[inline]
     fn slot(&self, handle: Handle) -> io::Result<&Slot> {
         match self.slots.get(handle) {
@@ -210,34 +226,49 @@ impl<P: Poller> Adaptor<P> {
 
     // --- Ending ------------------------------------------------------------------------------------
 
-    /// Takes an operation out of the tables.
-    fn forget(&mut self, token: Token) -> InFlight {
-        let in_flight = self.operations.remove(token).expect("an operation ends once");
-        if let Some(slot) = self.slots.get_mut(in_flight.handle) {
-            if slot.reader == Some(token) {
-                slot.reader = None;
-            } else if slot.writer == Some(token) {
-                slot.writer = None;
-            } else {
-                slot.polls.retain(|&other| other != token);
-            }
-            if !P::EDGE {
-                let _ = self.watch(in_flight.handle, false);
-            }
+    /// Takes an operation away from its descriptor.
+    pub(crate) fn detach_operation(&mut self, token: Token) {
+        let handle = self.operations[token].handle;
+        let Some(slot) = self.slots.get_mut(handle) else { return };
+        if slot.reader == Some(token) {
+            slot.reader = None;
+        } else if slot.writer == Some(token) {
+            slot.writer = None;
+        } else {
+            slot.polls.retain(|&other| other != token);
         }
-        in_flight
+        if !P::EDGE {
+            // Waiting for less cannot be refused.
+            let _ = self.watch(handle, false);
+        }
     }
 
-    /// The final completion of an operation.
-    fn complete(&mut self, token: Token, result: io::Result<Outcome>) -> Completion {
-        let in_flight = self.forget(token);
-        match in_flight.operation {
-            Operation::ChildExit { .. } => drop(self.drop_slot(in_flight.handle)),
+    /// The end of an operation that has left its descriptor.
+    fn wind_up(&mut self, handle: Handle, operation: Operation) -> Payload {
+        match operation {
+            Operation::ChildExit { .. } => drop(self.drop_slot(handle)),
             Operation::Signal { signal } => self.signals.unsubscribe(signal),
             _ => {}
         }
-        let payload = in_flight.operation.into_payload();
+        operation.into_payload()
+    }
+
+    /// The final completion of an operation, to be taken now.
+    fn complete(&mut self, token: Token, result: io::Result<Outcome>) -> Completion {
+        self.detach_operation(token);
+        let ended = self.operations.remove(token).expect("an operation ends once");
+        let payload = self.wind_up(ended.handle, ended.operation);
         Completion { token, more: false, result, payload }
+    }
+
+    /// The final completion of an operation, to be taken later.
+    fn finish(&mut self, token: Token, result: io::Result<Outcome>) {
+        self.detach_operation(token);
+        let in_flight = &mut self.operations[token];
+        in_flight.ended = true;
+        let (handle, operation) = (in_flight.handle, in_flight.take_operation());
+        let payload = self.wind_up(handle, operation);
+        self.finished.push_back(Completion { token, more: false, result, payload });
     }
 
     /// Takes in what a thread has done.
@@ -262,19 +293,17 @@ impl<P: Poller> Adaptor<P> {
             Ok(Fact::Count(count)) => Ok(Outcome::Count(count)),
             Err(error) => Err(error),
         };
-        let mut completion = self.complete(token, result);
         if let Some(memory) = report.memory {
-            completion.payload = Payload::One(memory);
+            self.operations[token].operation.put_memory(memory);
         }
-        self.finished.push_back(completion);
+        self.finish(token, result);
         if let Some(slot) = self.slots.get_mut(handle)
             && slot.jobs > 0
         {
             slot.jobs -= 1;
             if let Some(closer) = slot.closer.filter(|_| slot.jobs == 0) {
                 self.drop_slot(handle);
-                let completion = self.complete(closer, Ok(Outcome::Nothing));
-                self.finished.push_back(completion);
+                self.finish(closer, Ok(Outcome::Nothing));
             }
         }
     }
@@ -347,11 +376,13 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn socket(&mut self, kind: SocketKind) -> io::Result<Handle> {
+        self.fork.check()?;
         let fd = socket::open(kind)?;
         self.insert(Source::Owned(fd), socket::kind_of(kind), false)
     }
 
     fn socket_pair(&mut self) -> io::Result<(Handle, Handle)> {
+        self.fork.check()?;
         let (a, b) = socket::pair()?;
         let a = self.insert(Source::Owned(a), Kind::Socket, false)?;
         match self.insert(Source::Owned(b), Kind::Socket, false) {
@@ -364,26 +395,27 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn bind(&mut self, socket: Handle, address: &Address) -> io::Result<()> {
-        socket::bind(&self.slot(socket)?.source, address)
+        socket::bind(&self.own_slot(socket)?.source, address)
     }
 
     fn listen(&mut self, socket: Handle, backlog: i32) -> io::Result<()> {
-        Ok(rustix::net::listen(&self.slot(socket)?.source, backlog)?)
+        Ok(rustix::net::listen(&self.own_slot(socket)?.source, backlog)?)
     }
 
     fn set_option(&mut self, socket: Handle, option: SocketOption) -> io::Result<()> {
-        socket::set_option(&self.slot(socket)?.source, option)
+        socket::set_option(&self.own_slot(socket)?.source, option)
     }
 
     fn local_address(&self, socket: Handle) -> io::Result<Address> {
-        socket::local_address(&self.slot(socket)?.source)
+        socket::local_address(&self.own_slot(socket)?.source)
     }
 
     fn peer_address(&self, socket: Handle) -> io::Result<Address> {
-        socket::peer_address(&self.slot(socket)?.source)
+        socket::peer_address(&self.own_slot(socket)?.source)
     }
 
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {
+        self.fork.check()?;
         let fd = descriptor.into_os()?;
         let kind = Kind::adopt(fd.as_fd())?;
         let source =
@@ -392,6 +424,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn lend(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Handle> {
+        self.fork.check()?;
         let kind = Kind::of(descriptor)?;
         kind.check_pollable()?;
         self.insert(Source::Lent(descriptor.as_raw_fd()), kind, true)
@@ -400,8 +433,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     fn reclaim(&mut self, handle: Handle) {
         let Some(slot) = self.slots.get_mut(handle) else { return };
         for token in std::mem::take(&mut slot.polls) {
-            let completion = self.complete(token, Err(Errno::CANCELED.into()));
-            self.finished.push_back(completion);
+            self.finish(token, Err(Errno::CANCELED.into()));
         }
         if !self.fork.is_forked() {
             self.drop_slot(handle);
@@ -409,7 +441,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
-        let slot = self.slot(handle)?;
+        let slot = self.own_slot(handle)?;
         let idle = slot.reader.is_none()
             && slot.writer.is_none()
             && slot.polls.is_empty()
@@ -471,13 +503,12 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn cancel(&mut self, token: Token) {
-        let Some(in_flight) = self.operations.get(token) else { return };
+        let Some(in_flight) = self.operations.get(token).filter(|it| !it.ended) else { return };
         let is_send_file = matches!(in_flight.operation, Operation::SendFile { .. });
         if in_flight.on_thread && !is_send_file {
             return; // a thread cannot be stopped; its result will come
         }
-        let completion = self.complete(token, Err(Errno::CANCELED.into()));
-        self.finished.push_back(completion);
+        self.finish(token, Err(Errno::CANCELED.into()));
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -538,7 +569,11 @@ impl<P: Poller> Demux for Adaptor<P> {
                 return Some(completion);
             }
         }
-        self.finished.pop_front()
+        let completion = self.finished.pop_front()?;
+        if !completion.more {
+            self.operations.remove(completion.token);
+        }
+        Some(completion)
     }
 
     fn waker(&self) -> Waker {
@@ -550,7 +585,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        for (token, in_flight) in &self.operations {
+        for (token, in_flight) in self.operations.iter().filter(|(_, it)| !it.ended) {
             let fd = self.slots.get(in_flight.handle).map(|slot| slot.source.raw());
             in_flight.operation.describe(token, fd, out)?;
         }

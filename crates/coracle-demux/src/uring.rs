@@ -41,10 +41,12 @@ use carrier::Carrier;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use ring::{explain_refusal, kernel_is_at_least, open_ring};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slotmap::{Key, SlotMap};
 use start::{Vectored, is_close, poll_in};
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fmt;
@@ -90,6 +92,8 @@ pub(crate) struct Uring {
     signals: Inbox,
     threads: Threads,
     reports: Mailbox<Token, Report>,
+    /// Signalled by the kernel when there is something to collect; made when somebody else wants to wait for it.
+    notice: OnceCell<OwnedFd>,
     fork: ForkGuard,
 }
 
@@ -133,6 +137,9 @@ enum Stage {
     Thread,
     /// Nobody: it waits for a buffer, a signal, or other operations.
     Here,
+    /// Nobody any more: it has ended, and keeps its place until the completion is taken, because until then
+    /// its token is in use.
+    Ended,
 }
 
 #[expect(dead_code, reason = "most of it is read by the kernel only")]
@@ -188,6 +195,7 @@ impl Uring {
             wakeup,
             threads: settings.threads.clone(),
             reports: Mailbox::new(waker),
+            notice: OnceCell::new(),
             fork: ForkGuard::new(),
         };
         uring.watch_wakeup();
@@ -207,6 +215,13 @@ impl Uring {
             in_flight: 0,
             closer: None,
         })
+    }
+
+    /// A descriptor, for calls that are not on the way of every message and so can afford to look whether this is
+    /// still the process that opened it.
+    fn own_slot(&self, handle: Handle) -> io::Result<&Slot> {
+        self.fork.check()?;
+        self.slot(handle)
     }
 
     fn slot(&self, handle: Handle) -> io::Result<&Slot> {
@@ -350,36 +365,39 @@ impl Demux for Uring {
     }
 
     fn socket(&mut self, kind: SocketKind) -> io::Result<Handle> {
+        self.fork.check()?;
         Ok(self.insert(Source::Owned(socket::open(kind)?), socket::kind_of(kind)))
     }
 
     fn socket_pair(&mut self) -> io::Result<(Handle, Handle)> {
+        self.fork.check()?;
         let (a, b) = socket::pair()?;
         let a = self.insert(Source::Owned(a), Kind::Socket);
         Ok((a, self.insert(Source::Owned(b), Kind::Socket)))
     }
 
     fn bind(&mut self, socket: Handle, address: &Address) -> io::Result<()> {
-        socket::bind(&self.slot(socket)?.source, address)
+        socket::bind(&self.own_slot(socket)?.source, address)
     }
 
     fn listen(&mut self, socket: Handle, backlog: i32) -> io::Result<()> {
-        Ok(rustix::net::listen(&self.slot(socket)?.source, backlog)?)
+        Ok(rustix::net::listen(&self.own_slot(socket)?.source, backlog)?)
     }
 
     fn set_option(&mut self, socket: Handle, option: SocketOption) -> io::Result<()> {
-        socket::set_option(&self.slot(socket)?.source, option)
+        socket::set_option(&self.own_slot(socket)?.source, option)
     }
 
     fn local_address(&self, socket: Handle) -> io::Result<Address> {
-        socket::local_address(&self.slot(socket)?.source)
+        socket::local_address(&self.own_slot(socket)?.source)
     }
 
     fn peer_address(&self, socket: Handle) -> io::Result<Address> {
-        socket::peer_address(&self.slot(socket)?.source)
+        socket::peer_address(&self.own_slot(socket)?.source)
     }
 
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {
+        self.fork.check()?;
         let fd = descriptor.into_os()?;
         let kind = Kind::adopt(fd.as_fd())?;
         let source =
@@ -388,6 +406,7 @@ impl Demux for Uring {
     }
 
     fn lend(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Handle> {
+        self.fork.check()?;
         let kind = Kind::of(descriptor)?;
         kind.check_pollable()?;
         Ok(self.insert(Source::Lent(descriptor.as_raw_fd()), kind))
@@ -408,7 +427,7 @@ impl Demux for Uring {
     }
 
     fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
-        let slot = self.slot(handle)?;
+        let slot = self.own_slot(handle)?;
         if slot.in_flight > 0 {
             return Err(Errno::BUSY.into());
         }
@@ -477,11 +496,15 @@ impl Demux for Uring {
                 self.starved.retain(|&other| other != token);
                 self.finish(token, Err(Errno::CANCELED.into()));
             }
+            Stage::Ended => {}
         }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.fork.check()?;
+        if let Some(notice) = self.notice.get() {
+            let _ = rustix::io::read(notice, &mut [0; 8]); // what it told of is looked at now
+        }
         if self.buffers.refill() && !self.starved.is_empty() {
             for token in std::mem::take(&mut self.starved) {
                 self.issue(token);
@@ -501,14 +524,23 @@ impl Demux for Uring {
 
     fn next(&mut self) -> Option<Completion> {
         loop {
-            if !self.finished.is_empty() {
-                return self.finished.pop_front();
+            if let Some(completion) = self.finished.pop_front() {
+                if !completion.more {
+                    self.operations.remove(completion.token);
+                }
+                return Some(completion);
             }
             let entry = self.arrived.get(self.taken)?.clone();
             self.taken += 1;
             if let Some(completion) = self.take_in(&entry) {
                 return Some(completion);
             }
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.fork.is_forked() {
+            self.hand_over();
         }
     }
 
@@ -521,7 +553,8 @@ impl Demux for Uring {
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        for (token, in_flight) in &self.operations {
+        let in_flight = self.operations.iter().filter(|(_, it)| it.stage != Stage::Ended);
+        for (token, in_flight) in in_flight {
             let fd = self.slots.get(in_flight.handle).map(|slot| slot.source.raw());
             in_flight.operation.describe(token, fd, out)?;
         }
@@ -529,8 +562,15 @@ impl Demux for Uring {
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the ring is open as long as `self` is.
-        Some(unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) })
+        // The ring itself can be polled, but does not wake who polls it: completions that need this thread
+        // are only announced to an eventfd.
+        if self.notice.get().is_none() {
+            let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            self.ring.submitter().register_eventfd(notice.as_raw_fd()).ok()?;
+            let _ = rustix::io::write(&notice, &1u64.to_ne_bytes()); // there may be something already
+            self.notice.set(notice).ok()?;
+        }
+        self.notice.get().map(AsFd::as_fd)
     }
 }
 

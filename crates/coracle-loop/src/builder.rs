@@ -86,7 +86,7 @@ impl Builder {
             Some(pool) => pool,
             None => process_pool()?,
         };
-        let demux = match self.demux {
+        let mut demux = match self.demux {
             Some(demux) => demux,
             None => {
                 let mut settings = Settings::default();
@@ -96,6 +96,7 @@ impl Builder {
                 coracle_demux::open(settings)?
             }
         };
+        demux.flush();
         let now = demux.now();
         Ok(Loop {
             inner: Rc::new(Inner {
@@ -105,12 +106,14 @@ impl Builder {
                 demux: RefCell::new(demux),
                 targets: RefCell::default(),
                 timers: RefCell::new(Timers::new(now)),
+                batch: RefCell::default(),
                 deferred: RefCell::default(),
                 hooks: RefCell::default(),
                 offloads: RefCell::default(),
                 pool,
                 now: Rc::new(Cell::new(now)),
                 stopping: Cell::new(false),
+                turning: Cell::new(false),
                 listening: Cell::new(0),
                 overrun: Cell::new(false),
                 budget,

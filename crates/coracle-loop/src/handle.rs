@@ -59,6 +59,11 @@ impl LoopHandle {
         self.shared.wake();
     }
 
+    /// Whether this names `lp`.
+    pub(crate) fn is_of(&self, lp: &Loop) -> bool {
+        Arc::ptr_eq(&self.shared, &lp.inner.shared)
+    }
+
     /// Whether the loop still exists. Any thread.
     pub fn is_alive(&self) -> bool {
         !self.shared.lock().closed
@@ -104,7 +109,8 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     /// `queue.jobs.len()`, to be looked at without the lock.
     waiting: AtomicUsize,
-    /// The loop is in its wait, or about to be.
+    /// The loop is in its wait or about to be, or does not run at all: who drives it by its descriptor has to be
+    /// told, too.
     asleep: AtomicBool,
     stop: AtomicBool,
     waker: Waker,
@@ -121,7 +127,7 @@ impl Shared {
         Shared {
             queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
             waiting: AtomicUsize::new(0),
-            asleep: AtomicBool::new(false),
+            asleep: AtomicBool::new(true),
             stop: AtomicBool::new(false),
             waker,
             limit,
@@ -164,6 +170,11 @@ impl Shared {
         }
         self.asleep.store(false, Ordering::SeqCst);
         false
+    }
+
+    /// Announces that nobody runs the loop.
+    pub(crate) fn rest(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
     }
 
     /// Announces that the loop is awake. Also after a sleep that did not come about.

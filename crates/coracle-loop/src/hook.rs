@@ -26,6 +26,28 @@ pub(crate) struct Hooks {
     count: u64,
 }
 
+impl Hooks {
+    fn find(&mut self, id: Hook) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.id == id)
+    }
+}
+
+/// A hook that is being called. Puts it back afterwards, also after a panic, unless it was removed.
+struct Call<'a> {
+    lp: &'a Loop,
+    id: Hook,
+    callback: Option<Callback>,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.lp.inner.hooks.borrow_mut().find(self.id) {
+            entry.callback = self.callback.take();
+        }
+        // What was not put back is dropped with `self`, when nothing is borrowed.
+    }
+}
+
 struct Entry {
     id: Hook,
     kind: HookKind,
@@ -73,15 +95,13 @@ impl Loop {
             .map(|entry| entry.id)
             .collect();
         for id in ids {
-            let taken = self.hook(id, |entry| entry.callback.take());
-            if let Some(Some(mut callback)) = taken {
-                callback(self);
-                self.hook(id, |entry| entry.callback = Some(callback)); // unless it removed itself
+            let mut hooks = self.inner.hooks.borrow_mut();
+            let callback = hooks.find(id).and_then(|entry| entry.callback.take());
+            drop(hooks);
+            if let Some(callback) = callback {
+                let mut call = Call { lp: self, id, callback: Some(callback) };
+                call.callback.as_mut().expect("it was put there")(self);
             }
         }
-    }
-
-    fn hook<T>(&self, id: Hook, with: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.inner.hooks.borrow_mut().entries.iter_mut().find(|entry| entry.id == id).map(with)
     }
 }

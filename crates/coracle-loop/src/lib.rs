@@ -21,9 +21,9 @@
 //! ```text
 //!        ┌──────────────────────────────────────────────────────────────────────────────┐
 //!        ▼                                                                              │
-//!   now ──► due timers ──► posted jobs ──► deferred jobs ──► prepare ──► wait ──► check ──► completions
-//!                                                                         │
-//!                                     (about to sleep: idle hooks) ◄──────┘
+//!   due timers ──► posted jobs ──► deferred jobs ──► prepare ──► wait ──► now ──► check ──► completions
+//!                                                                 │
+//!                             (about to sleep: idle hooks) ◄──────┘
 //! ```
 //!
 //! The order is a promise. Timers go first so that a deadline never queues behind a burst of I/O. Each
@@ -51,6 +51,7 @@ pub use handle::{LoopHandle, PostError};
 pub use hook::{Hook, HookKind};
 pub use offload::{OffloadError, Overloaded};
 pub use operate::{Complete, Ticket};
+pub use signal::SignalListener;
 pub use timer::{IdleTimer, RemoteTimer, Timer};
 pub use watch::{Trigger, Watch, Watched};
 
@@ -115,6 +116,8 @@ struct Inner {
     demux: RefCell<Box<dyn Demux>>,
     targets: RefCell<Targets>,
     timers: RefCell<Timers>,
+    /// Posted jobs whose turn has come.
+    batch: RefCell<VecDeque<handle::Job>>,
     deferred: RefCell<VecDeque<Deferred>>,
     hooks: RefCell<Hooks>,
     offloads: RefCell<Offloads>,
@@ -122,6 +125,8 @@ struct Inner {
     shared: Arc<Shared>,
     now: Rc<Cell<Instant>>,
     stopping: Cell<bool>,
+    /// A turn is under way.
+    turning: Cell<bool>,
     /// Operations that listen for signals, and keep no loop from being idle.
     listening: Cell<usize>,
     /// The last turn ran out of budget before it ran out of work.
@@ -135,6 +140,8 @@ struct Inner {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sleep {
     UntilNextTimer,
+    /// Until the next timer, but not if the turn has already done something.
+    UnlessUseful,
     Never,
 }
 
@@ -166,7 +173,8 @@ impl Loop {
         LoopHandle::new(Arc::clone(&self.inner.shared))
     }
 
-    /// The time at which this turn began. Reading it costs nothing; within a turn it stands still.
+    /// The time at which the loop last came out of its wait. Reading it costs nothing; until the next wait it
+    /// stands still.
     #[inline]
     pub fn now(&self) -> Instant {
         self.inner.now.get()
@@ -200,6 +208,7 @@ impl Loop {
     /// # Panics
     /// When called from inside a turn of the same loop.
     pub fn run(&self) -> io::Result<()> {
+        let _running = self.begin();
         while !self.is_stopping() {
             self.turn(Sleep::UntilNextTimer)?;
         }
@@ -207,13 +216,15 @@ impl Loop {
         Ok(())
     }
 
-    /// Runs one turn, which waits until there is something to do.
+    /// Runs one turn, which waits until there is something to do if there is nothing yet.
     pub fn run_once(&self) -> io::Result<()> {
-        self.turn(Sleep::UntilNextTimer)
+        let _running = self.begin();
+        self.turn(Sleep::UnlessUseful)
     }
 
     /// Runs one turn, which does what there is to do and does not wait.
     pub fn run_ready(&self) -> io::Result<()> {
+        let _running = self.begin();
         self.turn(Sleep::Never)
     }
 
@@ -223,8 +234,9 @@ impl Loop {
     /// Jobs that another thread may post later cannot be known: whoever waits for those uses
     /// [`run`](Loop::run).
     pub fn run_until_idle(&self) -> io::Result<()> {
+        let _running = self.begin();
         while !self.is_stopping() && !self.is_idle() {
-            self.turn(Sleep::UntilNextTimer)?;
+            self.turn(Sleep::UnlessUseful)?; // what it did may have been the last
         }
         if self.is_stopping() {
             self.finish_stopping();
@@ -249,6 +261,7 @@ impl Loop {
         inner.demux.borrow().in_flight() == inner.listening.get()
             && inner.timers.borrow().is_empty()
             && inner.deferred.borrow().is_empty()
+            && inner.batch.borrow().is_empty()
             && inner.offloads.borrow().is_empty()
             && inner.shared.is_empty()
     }
@@ -260,6 +273,7 @@ impl Loop {
     /// Runs what was posted before the stop, and makes the loop ready for another run.
     fn finish_stopping(&self) {
         let _current = self.enter();
+        self.take_posted_jobs(usize::MAX);
         self.run_posted_jobs();
         self.run_deferred_jobs();
         self.inner.stopping.set(false);
@@ -270,12 +284,13 @@ impl Loop {
     fn turn(&self, sleep: Sleep) -> io::Result<()> {
         let _current = self.enter();
         self.inner.overrun.set(false);
-        self.update_now();
-        self.run_due_timers();
-        self.run_posted_jobs();
-        self.run_deferred_jobs();
+        let fired = self.run_due_timers();
+        let posted = self.run_posted_jobs();
+        let deferred = self.run_deferred_jobs();
+        let useful = fired || posted || deferred;
         self.run_hooks(HookKind::Prepare);
-        self.wait(sleep)?;
+        self.wait(if useful && sleep == Sleep::UnlessUseful { Sleep::Never } else { sleep })?;
+        self.update_now();
         self.run_hooks(HookKind::Check);
         self.dispatch_completions();
         Ok(())
@@ -285,19 +300,38 @@ impl Loop {
         self.inner.now.set(self.inner.demux.borrow().now());
     }
 
-    fn run_posted_jobs(&self) {
-        // A batch is what is there now: a job that posts another does not keep the turn from ending.
-        for job in self.inner.shared.take_jobs(self.inner.budget) {
+    /// True if there were any.
+    fn run_posted_jobs(&self) -> bool {
+        self.take_posted_jobs(self.inner.budget);
+        let mut any = false;
+        // Not borrowed while a job runs; and if it panics, those behind it are still there.
+        loop {
+            let job = self.inner.batch.borrow_mut().pop_front();
+            let Some(job) = job else { return any };
+            any = true;
             job(self);
         }
     }
 
-    fn run_deferred_jobs(&self) {
+    /// Makes a batch of what is there now: a job that posts another does not keep the turn from ending.
+    fn take_posted_jobs(&self, limit: usize) {
+        let mut batch = self.inner.batch.borrow_mut();
+        if batch.is_empty() {
+            *batch = self.inner.shared.take_jobs(limit);
+        } else {
+            let room = limit.saturating_sub(batch.len());
+            batch.append(&mut self.inner.shared.take_jobs(room));
+        }
+    }
+
+    /// True if there were any.
+    fn run_deferred_jobs(&self) -> bool {
         let batch = self.inner.deferred.borrow().len().min(self.inner.budget);
         for _ in 0..batch {
             let Some(job) = self.inner.deferred.borrow_mut().pop_front() else { break };
             job(self);
         }
+        batch > 0
     }
 
     fn wait(&self, sleep: Sleep) -> io::Result<()> {
@@ -322,12 +356,13 @@ impl Loop {
             || inner.overrun.get()
             || self.is_stopping()
             || !inner.deferred.borrow().is_empty()
+            || !inner.batch.borrow().is_empty()
             || !inner.shared.is_empty();
         if busy {
             return Some(Duration::ZERO);
         }
         let deadline = inner.timers.borrow_mut().next_deadline()?;
-        // Callbacks have taken time since the turn began: ask the clock anew.
+        // Callbacks have taken time since the last wait: ask the clock anew.
         Some(deadline.saturating_duration_since(inner.demux.borrow().now()))
     }
 
@@ -340,16 +375,20 @@ impl Loop {
         self.inner.overrun.set(true);
     }
 
+    /// Tells posters that the loop looks into its queue by itself, until the guard is dropped.
+    fn begin(&self) -> Running<'_> {
+        self.inner.shared.wake_up();
+        self.update_now();
+        Running(&self.inner)
+    }
+
     /// Makes this the current loop until the guard is dropped.
     fn enter(&self) -> Entered {
-        let outer = CURRENT.replace(Some(self.clone()));
-        if let Some(outer) = &outer {
-            assert!(
-                !Rc::ptr_eq(&outer.inner, &self.inner),
-                "a loop cannot run inside its own turn: return from the callback, or use `defer`"
-            );
-        }
-        Entered { outer }
+        assert!(
+            !self.inner.turning.replace(true),
+            "a loop cannot run inside its own turn: return from the callback, or use `defer`"
+        );
+        Entered { outer: CURRENT.replace(Some(self.clone())) }
     }
 
     // --- Later -----------------------------------------------------------------------------------------
@@ -371,6 +410,7 @@ impl Loop {
     /// How long this loop would sleep now: with [`descriptor`](Loop::descriptor), what another loop needs to
     /// drive this one by [`run_ready`](Loop::run_ready). `None`: until something happens.
     pub fn timeout(&self) -> Option<Duration> {
+        self.inner.demux.borrow_mut().flush();
         self.time_to_sleep(Sleep::UntilNextTimer)
     }
 
@@ -401,7 +441,7 @@ impl Loop {
             inner.backend,
             inner.demux.borrow().in_flight(),
             inner.timers.borrow().len(),
-            inner.shared.len(),
+            inner.shared.len() + inner.batch.borrow().len(),
             inner.deferred.borrow().len(),
             inner.offloads.borrow().len(),
         )?;
@@ -416,6 +456,16 @@ impl fmt::Debug for Loop {
     }
 }
 
+/// Tells posters that the loop has to be woken, when it stops running.
+struct Running<'a>(&'a Inner);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.demux.borrow_mut().flush(); // somebody else may wait for the descriptor now
+        self.0.shared.rest();
+    }
+}
+
 /// Restores the loop that was current before.
 struct Entered {
     outer: Option<Loop>,
@@ -423,7 +473,9 @@ struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.outer.take());
+        if let Some(left) = CURRENT.replace(self.outer.take()) {
+            left.inner.turning.set(false);
+        }
     }
 }
 

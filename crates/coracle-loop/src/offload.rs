@@ -11,7 +11,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What waits for work that is elsewhere.
 #[derive(Default)]
@@ -63,7 +63,22 @@ impl fmt::Display for Overloaded {
 
 impl std::error::Error for Overloaded {}
 
-type Slot<T> = Arc<Mutex<Option<Result<T, OffloadError>>>>;
+/// Where the result of offloaded work is put.
+type Slot<T> = Arc<Mutex<Parcel<T>>>;
+
+#[derive(Default)]
+enum Parcel<T> {
+    /// The work is not over. If it is dropped, that is its end.
+    #[default]
+    Expected,
+    Arrived(Result<T, OffloadError>),
+    /// The work was refused: nobody waits.
+    Unwanted,
+}
+
+fn lock<T>(slot: &Slot<T>) -> MutexGuard<'_, Parcel<T>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Loop {
     /// Runs `work` on a thread of the pool, then `done` with its result in a turn of this loop. Loop thread
@@ -87,7 +102,7 @@ impl Loop {
     ) -> Result<(), Overloaded> {
         let slot: Slot<T> = Arc::default();
         let id = self.expect_result(Arc::clone(&slot), done);
-        let letter = Letter { id, slot, handle: self.handle() };
+        let letter = Letter { id, slot: Arc::clone(&slot), handle: self.handle() };
         let job = move || letter.deliver(run(work));
         if self.inner.backend == Backend::Sim {
             // One thread, so that a replay is a replay: the work is done in a later turn.
@@ -97,8 +112,9 @@ impl Loop {
         match self.inner.pool.submit(Box::new(job)) {
             Ok(()) => Ok(()),
             Err(refused) => {
-                self.inner.offloads.borrow_mut().waiting.remove(&id);
-                drop(refused); // its letter finds nobody waiting
+                *lock(&slot) = Parcel::Unwanted;
+                let done = self.inner.offloads.borrow_mut().waiting.remove(&id);
+                drop((refused, done)); // when nothing is borrowed: they may use the loop as they go
                 Err(Overloaded)
             }
         }
@@ -120,8 +136,11 @@ impl Loop {
         offloads.waiting.insert(
             id,
             Box::new(move |lp| {
-                let result = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-                done(lp, result.unwrap_or(Err(OffloadError::Dropped)));
+                let parcel = std::mem::take(&mut *lock(&slot));
+                match parcel {
+                    Parcel::Arrived(result) => done(lp, result),
+                    Parcel::Expected | Parcel::Unwanted => done(lp, Err(OffloadError::Dropped)),
+                }
             }),
         );
         id
@@ -137,22 +156,30 @@ struct Letter<T: Send + 'static> {
 
 impl<T: Send> Letter<T> {
     fn deliver(self, result: Result<T, OffloadError>) {
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *lock(&self.slot) = Parcel::Arrived(result);
         // Sent by the drop.
     }
 }
 
 impl<T: Send> Drop for Letter<T> {
     fn drop(&mut self) {
+        if let Parcel::Unwanted = *lock(&self.slot) {
+            return;
+        }
         let id = self.id;
-        // A loop that is gone waits for nothing. A loop whose queue of posts is full cannot be told, and a
-        // result must not be lost: that is the one case in which a worker waits.
-        while let Err(crate::PostError::Full) = self.handle.post(move |lp| {
+        let deliver = move |lp: &Loop| {
             let done = lp.inner.offloads.borrow_mut().waiting.remove(&id);
             if let Some(done) = done {
                 done(lp);
             }
-        }) {
+        };
+        // On the loop's own thread (the simulator; a job dropped by a full pool) there is a shorter way.
+        if let Some(lp) = Loop::current().filter(|lp| self.handle.is_of(lp)) {
+            return lp.defer(deliver);
+        }
+        // A loop that is gone waits for nothing. A loop whose queue of posts is full cannot be told, and a
+        // result must not be lost: that is the one case in which a worker waits.
+        while let Err(crate::PostError::Full) = self.handle.post(deliver) {
             std::thread::yield_now();
         }
     }

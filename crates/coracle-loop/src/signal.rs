@@ -1,8 +1,9 @@
 //! Signals as events of the loop.
 
-use crate::{Complete, Loop};
+use crate::{Complete, Loop, WeakLoop};
 use coracle_demux::{Completion, Operation, Outcome, Submitted, Token};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 
@@ -20,7 +21,8 @@ impl Loop {
     /// Nothing runs in the signal handler but an atomic and a wake-up. Any signal that can be caught is free
     /// for use: `SIGHUP` (1), `SIGUSR1` (10), `SIGUSR2` (12), `SIGCHLD` (17), …
     ///
-    /// The returned token ends it by [`cancel`](Loop::cancel); the signal then has its default effect again.
+    /// The returned [`SignalListener`] can end it. Without a listener the signal is ignored from then on: its
+    /// default effect does not come back, because another part of the program may rely on its having none.
     ///
     /// # Errors
     /// A number that is no signal, or one that cannot be caught (`SIGKILL`, `SIGSTOP`).
@@ -28,13 +30,17 @@ impl Loop {
         &self,
         signal: i32,
         callback: impl FnMut(&Loop) + 'static,
-    ) -> io::Result<Token> {
-        let listener =
-            Rc::new(Listener { signal, callback: RefCell::new(Some(Box::new(callback))) });
+    ) -> io::Result<SignalListener> {
+        let listener = Rc::new(Listener {
+            signal,
+            token: Cell::new(None),
+            callback: RefCell::new(Some(Box::new(callback))),
+        });
         listener.listen(self).map_err(|error| {
             let text = format!("cannot listen for signal {signal}: {error}");
             io::Error::new(error.kind(), text)
-        })
+        })?;
+        Ok(SignalListener { lp: self.downgrade(), listener })
     }
 
     /// Stops this loop gracefully when the process is asked to end (`SIGINT`, `SIGTERM`): `callback` is called
@@ -63,19 +69,45 @@ impl Loop {
     }
 }
 
+/// Somebody who listens for a signal. Dropping it changes nothing.
+pub struct SignalListener {
+    lp: WeakLoop,
+    listener: Rc<Listener>,
+}
+
+impl SignalListener {
+    /// Ends it: the callback is not called any more.
+    pub fn cancel(&self) {
+        let token = self.listener.token.take();
+        if let (Some(lp), Some(token)) = (self.lp.upgrade(), token) {
+            drop(self.listener.callback.take());
+            lp.cancel(token);
+        }
+    }
+}
+
+impl fmt::Debug for SignalListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SignalListener({})", self.listener.signal)
+    }
+}
+
 struct Listener {
     signal: i32,
+    /// The operation in flight; `None` once it was cancelled.
+    token: Cell<Option<Token>>,
     /// `None` while it is being called.
     callback: RefCell<Option<Callback>>,
 }
 
 impl Listener {
-    fn listen(self: Rc<Self>, lp: &Loop) -> io::Result<Token> {
+    fn listen(self: &Rc<Self>, lp: &Loop) -> io::Result<()> {
         let operation = Operation::Signal { signal: self.signal };
-        match lp.submit(operation, &self, 0) {
+        match lp.submit(operation, self, 0) {
             Submitted::Pending(token) => {
                 lp.inner.listening.set(lp.inner.listening.get() + 1);
-                Ok(token)
+                self.token.set(Some(token));
+                Ok(())
             }
             Submitted::Done(finished) => Err(match finished.result {
                 Err(error) => error,
@@ -95,9 +127,11 @@ impl Complete for Listener {
         }
         if let Some(mut callback) = self.callback.take() {
             callback(lp);
-            *self.callback.borrow_mut() = Some(callback);
+            if self.token.get().is_some() {
+                *self.callback.borrow_mut() = Some(callback); // unless it was cancelled
+            }
         }
-        if !completion.more && self.listen(lp).is_err() {
+        if !completion.more && self.token.get().is_some() && self.listen(lp).is_err() {
             tracing::error!("a signal can no longer be listened for");
         }
     }

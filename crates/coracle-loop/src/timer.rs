@@ -30,6 +30,8 @@ enum Action {
 }
 
 struct Every {
+    /// When it is, or was, due: the grid its calls keep to.
+    due: Instant,
     period: Duration,
     /// How many times more; `None` for ever.
     left: Option<u32>,
@@ -46,6 +48,22 @@ impl Timers {
 
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         self.wheel.next_deadline()
+    }
+
+    /// Has a timer fire at another time. False if it is over.
+    fn set_deadline(&mut self, id: TimerId, deadline: Instant) -> bool {
+        let known = self.wheel.set_deadline(id, deadline);
+        self.note_due(id);
+        known
+    }
+
+    /// Begins the grid of a periodic timer anew where it is due now.
+    fn note_due(&mut self, id: TimerId) {
+        if let Some(deadline) = self.wheel.deadline(id)
+            && let Some(Entry { action: Action::Every(every), .. }) = self.wheel.get_mut(id)
+        {
+            every.due = deadline;
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -131,8 +149,9 @@ impl Loop {
         let period = period.max(Duration::from_nanos(1));
         // No repetition at all: only the end is left to be told, and that at once.
         let first = if left == Some(0) { Duration::ZERO } else { period };
-        let every = Every { period, left, callback, finish };
-        self.insert(self.deadline(first), Action::Every(Box::new(every)))
+        let due = self.deadline(first);
+        let every = Every { due, period, left, callback, finish };
+        self.insert(due, Action::Every(Box::new(every)))
     }
 
     fn insert(&self, deadline: Instant, action: Action) -> Timer {
@@ -149,42 +168,69 @@ impl Loop {
         now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(1 << 32))
     }
 
-    pub(crate) fn run_due_timers(&self) {
+    /// True if there were any.
+    pub(crate) fn run_due_timers(&self) -> bool {
         let now = self.now();
-        for _ in 0..self.inner.budget {
+        for count in 0..self.inner.budget {
             let Some((id, entry)) = self.inner.timers.borrow_mut().wheel.take_due(now) else {
-                return;
+                return count > 0;
             };
             self.fire(id, entry, now);
         }
         self.inner.overrun.set(true);
+        true
     }
 
-    fn fire(&self, id: TimerId, mut entry: Entry, now: Instant) {
-        let fires = entry.remote.as_ref().is_none_or(|remote| remote.begin());
-        let mut next = None;
-        if fires {
-            match &mut entry.action {
-                Action::Once(callback) => callback(self),
-                Action::Every(every) => next = every.fire(self, id, now),
+    fn fire(&self, id: TimerId, entry: Entry, now: Instant) {
+        let mut firing = Firing { lp: self, id, entry: Some(entry), next: None };
+        let entry = firing.entry.as_mut().expect("it was put there");
+        if entry.remote.as_ref().is_none_or(|remote| remote.begin()) {
+            firing.next = match &mut entry.action {
+                Action::Once(callback) => {
+                    callback(self);
+                    Some(None)
+                }
+                Action::Every(every) => Some(every.fire(self, now)),
+            };
+        }
+    }
+}
+
+/// A timer that is being fired. Puts it back afterwards if it goes on; after a panic it does not.
+struct Firing<'a> {
+    lp: &'a Loop,
+    id: TimerId,
+    entry: Option<Entry>,
+    /// Whether it goes on if its callback has re-armed it, and when it is due otherwise.
+    next: Option<Option<Instant>>,
+}
+
+impl Drop for Firing<'_> {
+    fn drop(&mut self) {
+        let entry = self.entry.take().expect("it is dropped once");
+        let remote = entry.remote.clone();
+        let mut timers = self.lp.inner.timers.borrow_mut();
+        if self.next.is_none() {
+            timers.wheel.remove(self.id);
+        }
+        let mut over = timers.wheel.put_back(self.id, entry, self.next.flatten());
+        timers.note_due(self.id);
+        // Only now is it known whether it goes on; until here, other threads saw it firing.
+        if let Some(remote) = remote {
+            if over.is_some() {
+                remote.0.store(OVER, Ordering::SeqCst);
+            } else if !remote.end() {
+                over = timers.wheel.remove(self.id); // cancelled while it fired
             }
         }
-        let again = fires && entry.remote.as_ref().is_none_or(|remote| remote.end());
-        let next = next.filter(|_| again);
-        if !again {
-            self.inner.timers.borrow_mut().wheel.remove(id);
-        }
-        let over = self.inner.timers.borrow_mut().wheel.put_back(id, entry, next);
-        if let Some(Entry { remote: Some(remote), .. }) = &over {
-            remote.0.store(OVER, Ordering::SeqCst);
-        }
+        drop(timers);
         drop(over); // when nothing is borrowed: what it owns may use the loop as it goes
     }
 }
 
 impl Every {
     /// Calls back, and says when to do it again.
-    fn fire(&mut self, lp: &Loop, id: TimerId, now: Instant) -> Option<Instant> {
+    fn fire(&mut self, lp: &Loop, now: Instant) -> Option<Instant> {
         if self.left != Some(0) {
             (self.callback)(lp);
         }
@@ -197,8 +243,7 @@ impl Every {
                 return None;
             }
         }
-        let due = lp.inner.timers.borrow().wheel.deadline(id).unwrap_or(now);
-        Some(next_on_grid(due, self.period, now))
+        Some(next_on_grid(self.due, self.period, now))
     }
 }
 
@@ -226,8 +271,9 @@ impl Timer {
     pub fn cancel(&self) -> bool {
         let Some(lp) = self.lp.upgrade() else { return false };
         let mut timers = lp.inner.timers.borrow_mut();
-        let known = timers.wheel.deadline(self.id).is_some();
-        let removed = timers.wheel.remove(self.id);
+        let before = timers.wheel.len();
+        let removed = timers.wheel.remove(self.id); // nothing, while it fires
+        let known = timers.wheel.len() < before;
         drop(timers);
         drop(removed); // outside the borrow: what it owns may use the loop as it goes
         known
@@ -238,7 +284,7 @@ impl Timer {
     pub fn rearm(&self, timeout: Duration) -> bool {
         let Some(lp) = self.lp.upgrade() else { return false };
         let deadline = lp.deadline(timeout);
-        lp.inner.timers.borrow_mut().wheel.set_deadline(self.id, deadline)
+        lp.inner.timers.borrow_mut().set_deadline(self.id, deadline)
     }
 
     /// When it fires next; `None` if it is over.
@@ -304,7 +350,7 @@ impl RemoteTimer {
         let rearm = move |lp: &Loop| {
             let timeout = timeout.saturating_sub(asked.elapsed());
             let deadline = lp.deadline(timeout);
-            lp.inner.timers.borrow_mut().wheel.set_deadline(id, deadline);
+            lp.inner.timers.borrow_mut().set_deadline(id, deadline);
         };
         self.handle.post(rearm).is_ok()
     }
@@ -382,7 +428,8 @@ impl Loop {
 }
 
 impl IdleTimer {
-    /// Puts the time-out off: it begins anew now. Two loads and a store.
+    /// Puts the time-out off: it begins anew [now](Loop::now), that is, at the end of the loop's last wait. Two
+    /// loads and a store.
     #[inline]
     pub fn touch(&self) {
         self.touched.set(self.now.get());

@@ -55,7 +55,8 @@ impl<P: Poller> Adaptor<P> {
         let is_poll = matches!(operation, Operation::Poll { .. });
         let lent = matches!(operation, Operation::ReceiveLent { .. });
         let reading = operation.is_receiving();
-        let token = self.operations.insert(InFlight { operation, handle, on_thread: false });
+        let token =
+            self.operations.insert(InFlight { operation, handle, on_thread: false, ended: false });
         if is_poll {
             slot.polls.push(token);
         } else if reading {
@@ -68,7 +69,8 @@ impl<P: Poller> Adaptor<P> {
             slot.writer = Some(token);
         }
         if let Err(error) = self.watch(handle, is_poll && !fresh) {
-            let in_flight = self.forget(token);
+            self.detach_operation(token);
+            let in_flight = self.operations.remove(token).expect("it was inserted above");
             return in_flight.operation.refuse(error);
         }
         Submitted::Pending(token)
@@ -123,7 +125,8 @@ impl<P: Poller> Adaptor<P> {
             _ => unreachable!("only file operations come here, and all but open have a file"),
         };
         let handle = file.unwrap_or_default();
-        let token = self.operations.insert(InFlight { operation, handle, on_thread: true });
+        let token =
+            self.operations.insert(InFlight { operation, handle, on_thread: true, ended: false });
         match self.give_to_thread(token, work) {
             Ok(()) => {
                 if let Some(slot) = self.slots.get_mut(handle) {
@@ -146,7 +149,8 @@ impl<P: Poller> Adaptor<P> {
         operation: Operation,
         work: Work,
     ) -> Submitted {
-        let token = self.operations.insert(InFlight { operation, handle, on_thread: true });
+        let token =
+            self.operations.insert(InFlight { operation, handle, on_thread: true, ended: false });
         self.slots[handle].writer = Some(token);
         self.warm(token, work);
         Submitted::Pending(token)
@@ -158,11 +162,9 @@ impl<P: Poller> Adaptor<P> {
             self.operations[token].on_thread = false;
             let handle = self.operations[token].handle;
             if let Attempt::Done(result) = self.attempt_warmed(token) {
-                let completion = self.complete(token, result);
-                self.finished.push_back(completion);
+                self.finish(token, result);
             } else if let Err(error) = self.await_writable(handle) {
-                let completion = self.complete(token, Err(error));
-                self.finished.push_back(completion);
+                self.finish(token, Err(error));
             }
         }
     }
@@ -197,6 +199,7 @@ impl<P: Poller> Adaptor<P> {
                 operation,
                 handle: Handle::null(),
                 on_thread: false,
+                ended: false,
             })),
             Err(error) => operation.refuse(error),
         }
@@ -213,11 +216,15 @@ impl<P: Poller> Adaptor<P> {
             .collect();
         let jobs = slot.jobs;
         for &token in &waiting {
-            let completion = self.complete(token, Err(Errno::CANCELED.into()));
-            self.finished.push_back(completion);
+            self.finish(token, Err(Errno::CANCELED.into()));
         }
         if jobs > 0 {
-            let token = self.operations.insert(InFlight { operation, handle, on_thread: true });
+            let token = self.operations.insert(InFlight {
+                operation,
+                handle,
+                on_thread: true,
+                ended: false,
+            });
             self.slots[handle].closer = Some(token);
             return Submitted::Pending(token);
         }
@@ -227,9 +234,9 @@ impl<P: Poller> Adaptor<P> {
             return Submitted::Done(Finished { result: Ok(Outcome::Nothing), payload });
         }
         // Its own completion is the last one, so it queues behind the others.
-        let token = self.operations.insert(InFlight { operation, handle, on_thread: false });
-        let completion = self.complete(token, Ok(Outcome::Nothing));
-        self.finished.push_back(completion);
+        let token =
+            self.operations.insert(InFlight { operation, handle, on_thread: false, ended: false });
+        self.finish(token, Ok(Outcome::Nothing));
         Submitted::Pending(token)
     }
 

@@ -162,9 +162,7 @@ impl<P: Poller> Adaptor<P> {
         if let Operation::Accept { .. } = in_flight.operation {
             return self.run_accept(handle, token);
         }
-        // The operation leaves the table while it is worked on; a `Signal` takes its place for nothing.
-        let placeholder = Operation::Signal { signal: 0 };
-        let mut operation = std::mem::replace(&mut in_flight.operation, placeholder);
+        let mut operation = in_flight.take_operation(); // it leaves the table while it is worked on
         let attempt = self.attempt(handle, &mut operation, true);
         self.operations[token].operation = operation;
         match attempt {
@@ -214,8 +212,7 @@ impl<P: Poller> Adaptor<P> {
             }
         }
         for (token, ready) in answered {
-            let completion = self.complete(token, Ok(Outcome::Ready(ready)));
-            self.finished.push_back(completion);
+            self.finish(token, Ok(Outcome::Ready(ready)));
         }
     }
 }

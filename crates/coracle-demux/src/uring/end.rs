@@ -15,7 +15,7 @@ use rustix::event::PollFlags;
 use rustix::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use slotmap::KeyData;
+use slotmap::{Key, KeyData};
 use std::io;
 use std::sync::Arc;
 
@@ -211,19 +211,26 @@ impl Uring {
 
     /// The final completion of an operation, to be taken later.
     pub(super) fn finish(&mut self, token: Token, result: io::Result<Outcome>) {
-        let handle = self.operations[token].handle;
-        let completion = self.retire(token, result);
-        self.finished.push_back(completion);
+        self.detach_operation(token);
+        let in_flight = &mut self.operations[token];
+        in_flight.stage = Stage::Ended;
+        let handle = in_flight.handle;
+        let nothing = Operation::Close { handle: Handle::null() };
+        let operation = std::mem::replace(&mut in_flight.operation, nothing);
+        let payload = self.wind_up(handle, operation);
+        self.finished.push_back(Completion { token, more: false, result, payload });
         self.close_if_idle(handle);
     }
 
     /// The final completion of an operation, to be taken now.
     #[inline]
     pub(super) fn complete(&mut self, token: Token, result: io::Result<Outcome>) -> Completion {
-        let handle = self.operations[token].handle;
-        let completion = self.retire(token, result);
+        self.detach_operation(token);
+        let ended = self.operations.remove(token).expect("an operation ends once");
+        let handle = ended.handle;
+        let payload = self.wind_up(handle, ended.operation);
         self.close_if_idle(handle);
-        completion
+        Completion { token, more: false, result, payload }
     }
 
     /// Goes on with a close that has waited for the last operation in flight.
@@ -237,26 +244,30 @@ impl Uring {
         }
     }
 
-    /// Takes an operation out of the tables.
+    /// Takes an operation away from its descriptor.
     #[inline]
-    pub(super) fn retire(&mut self, token: Token, result: io::Result<Outcome>) -> Completion {
-        let in_flight = self.operations.remove(token).expect("an operation ends once");
-        let handle = in_flight.handle;
-        if let Some(slot) = self.slots.get_mut(handle) {
-            slot.in_flight -= 1;
-            if slot.reader == Some(token) {
-                slot.reader = None;
-            } else if slot.writer == Some(token) {
-                slot.writer = None;
-            }
+    fn detach_operation(&mut self, token: Token) {
+        let Some(slot) = self.slots.get_mut(self.operations[token].handle) else { return };
+        if slot.closer == Some(token) {
+            return;
         }
-        match in_flight.operation {
+        slot.in_flight -= 1;
+        if slot.reader == Some(token) {
+            slot.reader = None;
+        } else if slot.writer == Some(token) {
+            slot.writer = None;
+        }
+    }
+
+    /// The end of an operation that has left its descriptor.
+    #[inline]
+    fn wind_up(&mut self, handle: Handle, operation: Operation) -> Payload {
+        match operation {
             Operation::ChildExit { .. } => drop(self.slots.remove(handle)),
             Operation::Signal { signal } => self.signals.unsubscribe(signal),
             _ => {}
         }
-        let payload = in_flight.operation.into_payload();
-        Completion { token, more: false, result, payload }
+        operation.into_payload()
     }
 }
 

@@ -1,0 +1,358 @@
+//! `coracle echo`, as its users see it: a black box with a socket, on every backend.
+
+mod program;
+
+use program::{Echo, coracle, echo, eventually, expect_echo, pattern, under};
+use rustix::net::sockopt;
+use rustix::process::Signal;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MS: Duration = Duration::from_millis(1);
+
+// --- Talking -------------------------------------------------------------------------------------------
+
+fn small_messages_come_back(backend: &str) {
+    let server = Echo::start(backend);
+    let mut stream = server.connect();
+    for message in [&b"a"[..], b"hello", b"\0binary\xff\n", &pattern(1000)] {
+        expect_echo(&mut stream, message);
+    }
+}
+
+fn three_megabytes_come_back(backend: &str) {
+    let server = Echo::start(backend);
+    let stream = server.connect();
+    let bytes = pattern(3 << 20);
+    let echo = thread::scope(|scope| {
+        scope.spawn(|| {
+            (&stream).write_all(&bytes).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut echo = Vec::new();
+        (&stream).read_to_end(&mut echo).unwrap();
+        echo
+    });
+    assert_eq!(echo.len(), bytes.len());
+    assert!(echo == bytes, "the echo is not what was sent");
+}
+
+fn half_close_is_answered_every_time(backend: &str) {
+    // Seed 000 lost 20 of 50 answers like this.
+    let server = Echo::start(backend);
+    for round in 0..50u8 {
+        let mut stream = server.connect();
+        stream.write_all(&[round; 100]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut echo = Vec::new();
+        stream.read_to_end(&mut echo).unwrap();
+        assert_eq!(echo, [round; 100], "round {round}");
+    }
+}
+
+fn two_hundred_connections_at_once(backend: &str) {
+    let server = Echo::start(backend);
+    let mut streams: Vec<TcpStream> = (0..200).map(|_| server.connect()).collect();
+    for round in 0..3u8 {
+        for (number, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(&[round, number as u8, 1, 2, 3]).unwrap();
+        }
+        for (number, stream) in streams.iter_mut().enumerate() {
+            let mut echo = [0; 5];
+            stream.read_exact(&mut echo).unwrap();
+            assert_eq!(echo, [round, number as u8, 1, 2, 3]);
+        }
+    }
+}
+
+fn byte_at_a_time(backend: &str) {
+    let server = Echo::start(backend);
+    let mut stream = server.connect();
+    for &byte in &pattern(500) {
+        expect_echo(&mut stream, &[byte]);
+    }
+    // And without waiting for each.
+    let bytes = pattern(500);
+    for byte in &bytes {
+        stream.write_all(std::slice::from_ref(byte)).unwrap();
+    }
+    let mut echo = vec![0; bytes.len()];
+    stream.read_exact(&mut echo).unwrap();
+    assert_eq!(echo, bytes);
+}
+
+fn unix_socket_by_path_and_by_name(backend: &str) {
+    let path = std::env::temp_dir().join(format!("coracle-{}-{backend}.sock", std::process::id()));
+    let listen = format!("unix:{}", path.display());
+    let mut command = coracle();
+    command.args(["echo", "--backend", backend, "--listen", &listen]);
+    let server = Echo::run(command);
+    assert_eq!(server.address, listen);
+    expect_echo(&mut UnixStream::connect(&path).unwrap(), b"by path");
+    assert!(server.end().status.success());
+    let _ = std::fs::remove_file(&path);
+
+    let name = format!("coracle-{}-{backend}", std::process::id());
+    let mut command = coracle();
+    command.args(["echo", "--backend", backend, "--listen", &format!("unix:@{name}")]);
+    let server = Echo::run(command);
+    let address = UnixAddr::from_abstract_name(&name).unwrap();
+    expect_echo(&mut UnixStream::connect_addr(&address).unwrap(), b"by name");
+    assert!(server.end().status.success());
+}
+
+// --- Trouble -------------------------------------------------------------------------------------------
+
+fn slow_reader_costs_bounded_memory(backend: &str) {
+    const TOTAL: usize = 64 << 20;
+    let server = Echo::start(backend);
+    let mut stream = server.connect();
+    // Sends as much as is taken, and reads nothing.
+    let bytes = pattern(64 << 10);
+    stream.set_nonblocking(true).unwrap();
+    let (mut sent, mut full) = (0, 0);
+    while sent < TOTAL && full < 50 {
+        let start = sent % bytes.len();
+        match stream.write(&bytes[start..]) {
+            Ok(count) => {
+                sent += count;
+                full = 0;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                full += 1; // it may only be slow: half a second without progress is a no
+                thread::sleep(10 * MS);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(server.memory() < 64 << 20, "{} MiB after {sent} bytes", server.memory() >> 20);
+    assert!(sent < TOTAL, "somebody keeps 64 MiB for who does not read them");
+    // Others are served meanwhile, and what was taken comes back when it is wanted.
+    expect_echo(&mut server.connect(), b"meanwhile");
+    stream.set_nonblocking(false).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut echo = Vec::new();
+    stream.read_to_end(&mut echo).unwrap();
+    assert_eq!(echo.len(), sent);
+    assert!(echo.iter().zip(bytes.iter().cycle()).all(|(a, b)| a == b), "out of order");
+}
+
+fn reset_leaves_the_others_alone(backend: &str) {
+    let server = Echo::start(backend);
+    let mut witness = server.connect();
+    expect_echo(&mut witness, b"before");
+    let before = server.descriptors();
+    for _ in 0..20 {
+        let mut stream = server.connect();
+        stream.write_all(&pattern(100_000)).unwrap_or_default();
+        sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        drop(stream); // a reset, with the echo under way
+    }
+    expect_echo(&mut witness, b"after");
+    eventually("the connections that were reset are closed", || server.descriptors() <= before);
+    expect_echo(&mut server.connect(), b"recycled descriptors start clean");
+    assert!(server.end().status.success());
+}
+
+fn stopped_and_continued_process_goes_on(backend: &str) {
+    let server = Echo::start(backend);
+    let mut stream = server.connect();
+    for round in 0..5u8 {
+        expect_echo(&mut stream, &[round; 10]);
+        server.signal(Signal::STOP);
+        stream.write_all(&[round; 20]).unwrap(); // while it cannot know
+        thread::sleep(20 * MS);
+        server.signal(Signal::CONT);
+        let mut echo = [0; 20];
+        stream.read_exact(&mut echo).unwrap();
+        assert_eq!(echo, [round; 20]);
+    }
+    expect_echo(&mut server.connect(), b"a new one");
+    let output = server.end();
+    assert!(output.status.success());
+}
+
+fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]);
+    let server = Echo::run(under(shell, &echo(backend)));
+    let mut streams: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
+    // The first are served, the last wait in the backlog.
+    expect_echo(&mut streams[0], b"served");
+    eventually("there is no descriptor left", || server.descriptors() >= 40);
+    let (start, before) = (Instant::now(), server.processor_time());
+    thread::sleep(1000 * MS);
+    let (passed, used) = (start.elapsed(), server.processor_time() - before);
+    assert!(used < passed / 5, "it spins: {used:?} of {passed:?}");
+    expect_echo(&mut streams[0], b"still served");
+    streams.drain(..45);
+    for stream in &mut streams {
+        expect_echo(stream, b"those who waited");
+    }
+    let output = server.end();
+    assert!(output.status.success());
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("cannot accept") && log.contains("Too many open files"), "{log}");
+    assert!(log.lines().count() <= 20 * (passed.as_secs() as usize + 2), "a flood:\n{log}");
+}
+
+fn descriptors_are_given_back(backend: &str) {
+    let server = Echo::start(backend);
+    expect_echo(&mut server.connect(), b"warm");
+    eventually("the first is closed", || server.descriptors() < 15);
+    let before = server.descriptors();
+    for round in 0..500u32 {
+        let mut stream = server.connect();
+        if round % 3 > 0 {
+            expect_echo(&mut stream, &round.to_ne_bytes());
+        }
+        if round % 3 == 1 {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+    }
+    eventually("all are closed", || server.descriptors() <= before);
+}
+
+fn request_to_end_is_honoured(backend: &str) {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Echo::start(backend);
+        let mut stream = server.connect();
+        expect_echo(&mut stream, b"hello");
+        if signal == Signal::INT {
+            server.signal(Signal::INT);
+            assert!(server.wait().success());
+            continue;
+        }
+        let output = server.end();
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.lines().last(), Some("coracle echo: stopped"));
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "the connection has ended");
+    }
+}
+
+macro_rules! suite {
+    ($($name:ident)*) => {
+        mod echo_on {
+            $(mod $name {
+                suite!(@cases $name
+                    small_messages_come_back
+                    three_megabytes_come_back
+                    half_close_is_answered_every_time
+                    two_hundred_connections_at_once
+                    byte_at_a_time
+                    unix_socket_by_path_and_by_name
+                    slow_reader_costs_bounded_memory
+                    reset_leaves_the_others_alone
+                    stopped_and_continued_process_goes_on
+                    descriptors_run_out_without_a_spin_and_come_back
+                    descriptors_are_given_back
+                    request_to_end_is_honoured);
+            })*
+        }
+    };
+    (@cases $name:ident $($case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            crate::$case(stringify!($name));
+        })*
+    };
+}
+
+suite! { uring epoll poll select }
+
+// --- The command line ----------------------------------------------------------------------------------
+
+#[test]
+fn port_in_use_is_an_error_that_names_address_and_reason() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = coracle().args(["echo", "--listen", &address]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("coracle: cannot listen on {address}: Address already in use");
+    assert!(text.contains(&expected), "{text}");
+    assert!(output.stdout.is_empty(), "it never listened");
+}
+
+#[test]
+fn unknown_backend_is_an_error_that_names_the_choices() {
+    let output = coracle().args(["echo", "--backend", "kqueue"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("\"kqueue\"") && text.contains("uring, epoll, poll or select"), "{text}");
+
+    let output = coracle()
+        .args(["echo", "--listen", "127.0.0.1:0"])
+        .env("CORACLE_BACKEND", "kqueue")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("CORACLE_BACKEND: unknown backend \"kqueue\""), "{text}");
+}
+
+#[test]
+fn what_is_no_address_is_an_error_that_says_how_to_write_one() {
+    for listen in ["7000", "localhost:7000", "127.0.0.1", "127.0.0.1:70000", ""] {
+        let output = coracle().args(["echo", "--listen", listen]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{listen}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("IP:PORT") && text.contains("unix:PATH"), "{listen}: {text}");
+    }
+}
+
+#[test]
+fn backend_comes_from_the_environment_unless_it_is_given() {
+    let mut command = coracle();
+    command.args(["echo", "--listen", "127.0.0.1:0"]).env("CORACLE_BACKEND", "poll");
+    let server = Echo::run(command);
+    assert_eq!(server.backend, "poll");
+    expect_echo(&mut server.connect(), b"hello");
+    let mut command = echo("epoll");
+    command.env("CORACLE_BACKEND", "poll");
+    assert_eq!(Echo::run(command).backend, "epoll");
+}
+
+#[test]
+fn without_arguments_it_echoes_on_port_7000() {
+    // The test needs the port; somebody else may have it.
+    match TcpListener::bind("127.0.0.1:7000") {
+        Ok(listener) => drop(listener),
+        Err(error) => {
+            eprintln!("SKIPPED: port 7000 is not free: {error}");
+            return;
+        }
+    }
+    let server = Echo::run(coracle());
+    assert_eq!(server.address, "127.0.0.1:7000");
+    expect_echo(&mut server.connect(), b"hello");
+    assert!(server.end().status.success());
+}
+
+#[test]
+fn help_tells_of_echo_and_its_options() {
+    let output = coracle().arg("--help").output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("echo"));
+    let output = coracle().args(["echo", "--help"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("--listen") && text.contains("--backend"), "{text}");
+}
+
+#[test]
+fn ipv6_address_is_served() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("SKIPPED: this machine has no IPv6");
+        return;
+    }
+    let mut command = coracle();
+    command.args(["echo", "--listen", "[::1]:0"]);
+    expect_echo(&mut Echo::run(command).connect(), b"hello");
+}

@@ -1,0 +1,171 @@
+//! The program under test: started, talked to, looked at from outside, and ended.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on the busiest machine: it decides no test, it only ends those that hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `coracle echo`, running.
+pub(crate) struct Echo {
+    process: Child,
+    /// Where it listens: `127.0.0.1:40000`, `unix:/path`.
+    pub(crate) address: String,
+    /// On which backend, as it says itself.
+    pub(crate) backend: String,
+    stdout: BufReader<ChildStdout>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+/// The program.
+pub(crate) fn coracle() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coracle"));
+    command.env_remove("CORACLE_BACKEND");
+    command
+}
+
+/// The program as an echo server on a free port.
+pub(crate) fn echo(backend: &str) -> Command {
+    let mut command = coracle();
+    command.args(["echo", "--listen", "127.0.0.1:0", "--backend", backend]);
+    command
+}
+
+/// Puts `program`, with its arguments and environment, behind another one's arguments.
+pub(crate) fn under(mut other: Command, program: &Command) -> Command {
+    other.arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
+}
+
+impl Echo {
+    /// On a free port, on a backend that has to be there.
+    pub(crate) fn start(backend: &str) -> Echo {
+        let echo = Echo::run(echo(backend));
+        assert_eq!(echo.backend, if backend == "uring" { "io_uring" } else { backend });
+        echo
+    }
+
+    /// Started by `command`, and listening.
+    pub(crate) fn run(mut command: Command) -> Echo {
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut errors = process.stderr.take().unwrap();
+        let stderr = thread::spawn(move || {
+            let mut text = Vec::new();
+            errors.read_to_end(&mut text).unwrap();
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let told = line.trim().strip_prefix("coracle echo: listening on ");
+        let Some((address, backend)) = told.and_then(|told| told.rsplit_once(", on ")) else {
+            let _ = process.kill();
+            panic!("it did not begin to listen: {line:?}\n{}", stderr.join().unwrap());
+        };
+        let (address, backend) = (address.to_owned(), backend.to_owned());
+        Echo { process, address, backend, stdout, stderr: Some(stderr) }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let address: SocketAddr = self.address.parse().expect("an IP address");
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Asks it to end, and gives back how it did.
+    pub(crate) fn end(mut self) -> Output {
+        self.signal(Signal::TERM);
+        let mut stdout = Vec::new();
+        self.stdout.read_to_end(&mut stdout).unwrap();
+        let status = self.process.wait().unwrap();
+        let stderr = self.stderr.take().unwrap().join().unwrap().into_bytes();
+        Output { status, stdout, stderr }
+    }
+
+    /// Awaits its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
+
+    // --- From outside ----------------------------------------------------------------------------------
+
+    fn proc(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.process.id())).expect("it runs")
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("it runs").count()
+    }
+
+    /// How much memory it occupies, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = self.proc("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        let kilobytes = line.trim().trim_end_matches(" kB");
+        kilobytes.parse::<u64>().expect("a number") << 10
+    }
+
+    /// How much processor time it has used.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = self.proc("stat");
+        // After the name, which may contain anything: state is the first field, utime the 12th, stime the 13th.
+        let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sends `bytes`, and wants them back.
+pub(crate) fn expect_echo(stream: &mut (impl Read + Write), bytes: &[u8]) {
+    stream.write_all(bytes).expect("send");
+    let mut echo = vec![0; bytes.len()];
+    stream.read_exact(&mut echo).expect("an echo");
+    assert!(echo == bytes, "the echo is not what was sent");
+}
+
+/// Bytes that tell where they are.
+pub(crate) fn pattern(count: usize) -> Vec<u8> {
+    (0..count as u32)
+        .map(|position| (position ^ (position >> 8) ^ (position >> 16)) as u8)
+        .collect()
+}
+
+/// Waits for something that comes about soon, unless it never does.
+pub(crate) fn eventually(what: &str, reached: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,129 @@
+//! What `coracle echo` asks of the kernel, seen and disturbed by strace: none when idle, `EINTR` from any
+//! call, io_uring denied.
+
+mod program;
+
+use program::{Echo, PATIENCE, coracle, echo, expect_echo, under};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// strace, ready for its options and a program; `None` where it is not installed. Under continuous
+/// integration (`CI` is set) its absence is a failure: what is skipped there is never tested anywhere.
+fn strace() -> Option<Command> {
+    let found =
+        Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_ok_and(|status| status.success()) {
+        let mut strace = Command::new("strace");
+        // The tracer is a grandchild: the process we start, signal and await is the program itself.
+        strace.args(["-D", "-f", "-qq"]);
+        return Some(strace);
+    }
+    assert!(std::env::var_os("CI").is_none(), "strace is not installed");
+    eprintln!("SKIPPED: strace is not installed");
+    None
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+fn idle_program_makes_no_system_call(backend: &str) {
+    let Some(mut strace) = strace() else { return };
+    let list = std::env::temp_dir().join(format!("coracle-idle-{}-{backend}", std::process::id()));
+    strace.args(["-ttt", "-o"]).arg(&list);
+    let server = Echo::run(under(strace, &echo(backend)));
+    // With connections that have talked, and are silent now.
+    let mut streams: Vec<TcpStream> = (0..10).map(|_| server.connect()).collect();
+    for stream in &mut streams {
+        expect_echo(stream, b"hello");
+    }
+    thread::sleep(Duration::from_millis(500));
+    let begin = now();
+    thread::sleep(Duration::from_secs(1));
+    let end = now();
+    expect_echo(&mut streams[0], b"hello again");
+    assert!(server.end().status.success());
+    let lines = std::fs::read_to_string(&list).unwrap();
+    std::fs::remove_file(&list).unwrap();
+    let time =
+        |line: &str| line.split_whitespace().nth(1).and_then(|time| time.parse::<f64>().ok());
+    let during: Vec<&str> = (lines.lines())
+        .filter(|line| time(line).is_some_and(|time| time > begin && time < end))
+        .collect();
+    assert!(during.is_empty(), "while nothing happened:\n{}", during.join("\n"));
+    assert!(lines.lines().any(|line| time(line).is_some_and(|time| time > end)), "is it traced?");
+}
+
+fn interrupted_calls_change_nothing(backend: &str) {
+    let Some(mut strace) = strace() else { return };
+    // Whatever the loop may call on any backend; each of them fails the third time and every fifth after.
+    let calls = "epoll_wait,epoll_pwait,epoll_pwait2,io_uring_enter,poll,ppoll,select,pselect6,\
+                 accept,accept4,recvfrom,recvmsg,sendto,sendmsg,read,readv,write,writev";
+    strace.args(["-o", "/dev/null", "-e", &format!("trace={calls}")]);
+    strace.args(["-e", &format!("inject={calls}:error=EINTR:when=3+5")]);
+    let server = Echo::run(under(strace, &echo(backend)));
+    let mut streams: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
+    for round in 0..10u8 {
+        for (number, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(&[round, number as u8, 7]).unwrap();
+        }
+        for (number, stream) in streams.iter_mut().enumerate() {
+            let mut echo = [0; 3];
+            stream.read_exact(&mut echo).unwrap();
+            assert_eq!(echo, [round, number as u8, 7]);
+        }
+    }
+    drop(streams);
+    expect_echo(&mut server.connect(), &program::pattern(200_000));
+    let output = server.end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+macro_rules! suite {
+    ($($name:ident)*) => {
+        mod system_calls_of {
+            $(mod $name {
+                #[test]
+                fn idle_program_makes_no_system_call() {
+                    crate::idle_program_makes_no_system_call(stringify!($name));
+                }
+
+                #[test]
+                fn b8_interrupted_calls_change_nothing() {
+                    crate::interrupted_calls_change_nothing(stringify!($name));
+                }
+            })*
+        }
+    };
+}
+
+suite! { uring epoll poll select }
+
+#[test]
+fn a4_io_uring_denied_falls_back_with_one_line() {
+    for (error, reason) in [("EPERM", "seccomp"), ("ENOSYS", "")] {
+        let asked = echo("uring");
+        let mut default = coracle();
+        default.args(["echo", "--listen", "127.0.0.1:0"]);
+        for program in [asked, default] {
+            let Some(mut strace) = strace() else { return };
+            strace.args(["-o", "/dev/null", "-e", "trace=io_uring_setup"]);
+            strace.args(["-e", &format!("inject=io_uring_setup:error={error}")]);
+            let server = Echo::run(under(strace, &program));
+            assert_eq!(server.backend, "epoll");
+            let mut stream = server.connect();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            expect_echo(&mut stream, b"hello");
+            let output = server.end();
+            assert!(output.status.success());
+            let log = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(log.lines().count(), 1, "{log}");
+            let told = log.contains("cannot use io_uring: ") && log.contains("; using epoll");
+            assert!(told && log.contains(reason), "{log}");
+        }
+    }
+}

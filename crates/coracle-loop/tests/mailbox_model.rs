@@ -1,0 +1,357 @@
+//! The sleep protocol of `handle.rs`, in every interleaving.
+//!
+//! This is the protocol and nothing else, word by word, with loom's atomics and lock in the place of std's:
+//! a poster queues first and looks whether the loop sleeps after that; the loop announces its sleep first
+//! and looks into the queue after that. The kernel's side is a flag, like an eventfd. A wake-up is lost when
+//! the loop sleeps although nobody is left who could wake it.
+//!
+//! The last tests turn the order around, and must fail: a model that cannot find the known mistakes would
+//! prove nothing.
+
+use loom::sync::atomic::{self, Ordering, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use std::collections::VecDeque;
+
+/// An atomic of which all accesses are `SeqCst`, unless they say otherwise.
+///
+/// loom knows that ordering of fences only, and takes it for `AcqRel` elsewhere. So what the protocol leans
+/// on is spelled out: a store is followed, and a load preceded, by such a fence. A store is a swap, because
+/// loom knows the place of a swap in the order of modifications, and not that of a store.
+struct AtomicBool(atomic::AtomicBool);
+
+impl AtomicBool {
+    fn new(value: bool) -> AtomicBool {
+        AtomicBool(atomic::AtomicBool::new(value))
+    }
+
+    fn load(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn load_relaxed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn store(&self, value: bool) {
+        self.0.swap(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    fn swap(&self, value: bool) -> bool {
+        fence(Ordering::SeqCst);
+        let before = self.0.swap(value, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        before
+    }
+}
+
+/// The same for a number.
+struct AtomicUsize(atomic::AtomicUsize);
+
+impl AtomicUsize {
+    fn new(value: usize) -> AtomicUsize {
+        AtomicUsize(atomic::AtomicUsize::new(value))
+    }
+
+    fn load(&self) -> usize {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn store(&self, value: usize) {
+        self.0.swap(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// An eventfd, and the wait for it.
+struct Kernel {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// System calls made by wakers.
+    calls: atomic::AtomicUsize,
+}
+
+struct State {
+    signalled: bool,
+    /// Threads that have not ended.
+    others: usize,
+}
+
+impl Kernel {
+    fn new(others: usize) -> Kernel {
+        Kernel {
+            state: Mutex::new(State { signalled: false, others }),
+            changed: Condvar::new(),
+            calls: atomic::AtomicUsize::new(0),
+        }
+    }
+
+    fn wake(&self) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.state.lock().unwrap().signalled = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock().unwrap();
+        while !state.signalled {
+            assert!(state.others > 0, "a wake-up was lost: the loop sleeps for ever");
+            state = self.changed.wait(state).unwrap();
+        }
+        state.signalled = false;
+    }
+
+    /// A wait that may not sleep.
+    fn look(&self) {
+        self.state.lock().unwrap().signalled = false;
+    }
+
+    /// A thread has ended.
+    fn leave(&self) {
+        self.state.lock().unwrap().others -= 1;
+        self.changed.notify_one();
+    }
+}
+
+/// `handle::Shared`.
+struct Shared {
+    queue: Mutex<VecDeque<usize>>,
+    waiting: AtomicUsize,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    kernel: Kernel,
+}
+
+impl Shared {
+    fn new(others: usize) -> Shared {
+        Shared {
+            queue: Mutex::new(VecDeque::new()),
+            waiting: AtomicUsize::new(0),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            kernel: Kernel::new(others),
+        }
+    }
+
+    // --- Any thread ------------------------------------------------------------------------------------
+
+    fn post(&self, job: usize) {
+        let mut queue = self.queue.lock().unwrap();
+        queue.push_back(job);
+        self.waiting.store(queue.len());
+        drop(queue);
+        self.wake();
+    }
+
+    fn stop(&self) {
+        self.stop.store(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.asleep.load() && self.asleep.swap(false) {
+            self.kernel.wake();
+        }
+    }
+
+    // --- The loop --------------------------------------------------------------------------------------
+
+    fn fall_asleep(&self) -> bool {
+        self.asleep.store(true);
+        if self.waiting.load() == 0 && !self.stop.load() {
+            return true;
+        }
+        self.asleep.store(false);
+        false
+    }
+
+    fn wake_up(&self) {
+        if self.asleep.load_relaxed() {
+            self.asleep.store(false);
+        }
+    }
+
+    fn take_jobs(&self) -> VecDeque<usize> {
+        if self.waiting.load() == 0 {
+            return VecDeque::new();
+        }
+        let mut queue = self.queue.lock().unwrap();
+        self.waiting.store(0);
+        std::mem::take(&mut queue)
+    }
+
+    /// `Loop::turn`: what was posted, then the wait.
+    fn turn(&self, done: &mut Vec<usize>, enough: usize) {
+        done.extend(self.take_jobs());
+        if done.len() == enough {
+            return;
+        }
+        if self.waiting.load() == 0 && self.fall_asleep() {
+            self.kernel.wait();
+        } else {
+            self.kernel.look();
+        }
+        self.wake_up();
+    }
+
+    /// The same with the mistake: looks first, announces after.
+    fn careless_turn(&self, done: &mut Vec<usize>, enough: usize) {
+        done.extend(self.take_jobs());
+        if done.len() == enough {
+            return;
+        }
+        if self.waiting.load() == 0 {
+            self.asleep.store(true);
+            self.kernel.wait();
+        }
+        self.wake_up();
+    }
+
+    /// The mistake on the other side: looks whether the loop sleeps, and queues after.
+    fn careless_post(&self, job: usize) {
+        self.wake();
+        let mut queue = self.queue.lock().unwrap();
+        queue.push_back(job);
+        self.waiting.store(queue.len());
+    }
+}
+
+/// Runs `act` on a thread of its own.
+fn start(shared: &Arc<Shared>, act: impl FnOnce(&Shared) + 'static) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        act(&shared);
+        shared.kernel.leave();
+    })
+}
+
+/// Explores every interleaving with up to `switches` involuntary switches between threads, which is where
+/// such mistakes live; without a bound, three threads would take hours.
+fn explore(switches: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = switches;
+    builder.check(model);
+}
+
+#[test]
+fn b4_post_is_never_lost() {
+    explore(None, || {
+        let shared = Arc::new(Shared::new(1));
+        let poster = start(&shared, |shared| shared.post(1));
+        let mut done = Vec::new();
+        while done.is_empty() {
+            shared.turn(&mut done, 1);
+        }
+        assert_eq!(done, [1]);
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+fn b4_posts_of_two_threads_are_never_lost_and_stay_in_order() {
+    explore(Some(2), || {
+        let shared = Arc::new(Shared::new(2));
+        let posters = [[1, 2], [10, 20]].map(|jobs| {
+            start(&shared, move |shared| jobs.into_iter().for_each(|job| shared.post(job)))
+        });
+        let mut done = Vec::new();
+        while done.len() < 4 {
+            shared.turn(&mut done, 4);
+        }
+        let place = |job| done.iter().position(|&other| other == job);
+        assert!(place(1) < place(2) && place(10) < place(20), "{done:?}");
+        for poster in posters {
+            poster.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn b4_wake_up_costs_at_most_one_call_per_sleep() {
+    explore(Some(3), || {
+        let shared = Arc::new(Shared::new(2));
+        let posters = [1, 2].map(|job| start(&shared, move |shared| shared.post(job)));
+        let (mut done, mut turns) = (Vec::new(), 0);
+        while done.len() < 2 {
+            shared.turn(&mut done, 2);
+            turns += 1;
+        }
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        // The last turn did not sleep.
+        let calls = shared.kernel.calls.load(Ordering::SeqCst);
+        assert!(calls < turns, "{calls} calls in {turns} turns");
+    });
+}
+
+#[test]
+fn b3_stop_is_never_lost() {
+    explore(None, || {
+        let shared = Arc::new(Shared::new(1));
+        let stopper = start(&shared, Shared::stop);
+        while !shared.stop.load() {
+            shared.turn(&mut Vec::new(), usize::MAX);
+        }
+        stopper.join().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn model_finds_a_loop_that_looks_before_it_announces() {
+    explore(None, || {
+        let shared = Arc::new(Shared::new(1));
+        let poster = start(&shared, |shared| shared.post(1));
+        let mut done = Vec::new();
+        while done.is_empty() {
+            shared.careless_turn(&mut done, 1);
+        }
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn model_finds_a_poster_that_looks_before_it_queues() {
+    explore(None, || {
+        let shared = Arc::new(Shared::new(1));
+        let poster = start(&shared, |shared| shared.careless_post(1));
+        let mut done = Vec::new();
+        while done.is_empty() {
+            shared.turn(&mut done, 1);
+        }
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn model_finds_orderings_that_are_too_weak() {
+    // The right order of statements, but with release and acquire only: a store may then pass the load that
+    // follows it, on either side.
+    explore(None, || {
+        let queued = Arc::new(atomic::AtomicBool::new(false));
+        let asleep = Arc::new(atomic::AtomicBool::new(false));
+        let kernel = Arc::new(Kernel::new(1));
+        let poster = {
+            let (queued, asleep, kernel) =
+                (Arc::clone(&queued), Arc::clone(&asleep), Arc::clone(&kernel));
+            thread::spawn(move || {
+                queued.store(true, Ordering::Release);
+                if asleep.load(Ordering::Acquire) {
+                    kernel.wake();
+                }
+                kernel.leave();
+            })
+        };
+        asleep.store(true, Ordering::Release);
+        if !queued.load(Ordering::Acquire) {
+            kernel.wait();
+        }
+        poster.join().unwrap();
+    });
+}
