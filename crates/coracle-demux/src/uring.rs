@@ -20,6 +20,7 @@
 mod buffer_ring;
 mod carrier;
 mod end;
+mod notice;
 mod ring;
 mod start;
 
@@ -40,9 +41,9 @@ use buffer_ring::BufferRing;
 use carrier::Carrier;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use notice::Notice;
 use ring::{explain_refusal, kernel_is_at_least, open_ring};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use slotmap::{Key, SlotMap};
 use start::{Vectored, is_close, poll_in};
@@ -92,8 +93,8 @@ pub(crate) struct Uring {
     signals: Inbox,
     threads: Threads,
     reports: Mailbox<Token, Report>,
-    /// Signalled by the kernel when there is something to collect; made when somebody else wants to wait for it.
-    notice: OnceCell<OwnedFd>,
+    /// Made when somebody else wants to wait for this ring.
+    notice: OnceCell<Notice>,
     fork: ForkGuard,
 }
 
@@ -503,7 +504,7 @@ impl Demux for Uring {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.fork.check()?;
         if let Some(notice) = self.notice.get() {
-            let _ = rustix::io::read(notice, &mut [0; 8]); // what it told of is looked at now
+            notice.clear();
         }
         if self.buffers.refill() && !self.starved.is_empty() {
             for token in std::mem::take(&mut self.starved) {
@@ -562,12 +563,8 @@ impl Demux for Uring {
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        // The ring itself can be polled, but does not wake who polls it: completions that need this thread
-        // are only announced to an eventfd.
         if self.notice.get().is_none() {
-            let notice = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-            self.ring.submitter().register_eventfd(notice.as_raw_fd()).ok()?;
-            let _ = rustix::io::write(&notice, &1u64.to_ne_bytes()); // there may be something already
+            let notice = Notice::register(&self.ring, self.wakeup.as_fd()).ok()?;
             self.notice.set(notice).ok()?;
         }
         self.notice.get().map(AsFd::as_fd)

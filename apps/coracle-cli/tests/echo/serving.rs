@@ -1,12 +1,10 @@
-//! `coracle echo`, as its users see it: a black box with a socket, on every backend.
+//! Serving, and everything that gets in the way of it.
 
-mod program;
-
-use program::{Echo, coracle, echo, eventually, expect_echo, pattern, under};
+use crate::program::{Echo, coracle, echo, eventually, expect_echo, pattern, under};
 use rustix::net::sockopt;
 use rustix::process::Signal;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
 use std::process::Command;
@@ -17,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 
 // --- Talking -------------------------------------------------------------------------------------------
 
-fn small_messages_come_back(backend: &str) {
+pub(crate) fn small_messages_come_back(backend: &str) {
     let server = Echo::start(backend);
     let mut stream = server.connect();
     for message in [&b"a"[..], b"hello", b"\0binary\xff\n", &pattern(1000)] {
@@ -25,7 +23,7 @@ fn small_messages_come_back(backend: &str) {
     }
 }
 
-fn three_megabytes_come_back(backend: &str) {
+pub(crate) fn three_megabytes_come_back(backend: &str) {
     let server = Echo::start(backend);
     let stream = server.connect();
     let bytes = pattern(3 << 20);
@@ -42,7 +40,7 @@ fn three_megabytes_come_back(backend: &str) {
     assert!(echo == bytes, "the echo is not what was sent");
 }
 
-fn half_close_is_answered_every_time(backend: &str) {
+pub(crate) fn half_close_is_answered_every_time(backend: &str) {
     // Seed 000 lost 20 of 50 answers like this.
     let server = Echo::start(backend);
     for round in 0..50u8 {
@@ -55,7 +53,7 @@ fn half_close_is_answered_every_time(backend: &str) {
     }
 }
 
-fn two_hundred_connections_at_once(backend: &str) {
+pub(crate) fn two_hundred_connections_at_once(backend: &str) {
     let server = Echo::start(backend);
     let mut streams: Vec<TcpStream> = (0..200).map(|_| server.connect()).collect();
     for round in 0..3u8 {
@@ -70,7 +68,7 @@ fn two_hundred_connections_at_once(backend: &str) {
     }
 }
 
-fn byte_at_a_time(backend: &str) {
+pub(crate) fn byte_at_a_time(backend: &str) {
     let server = Echo::start(backend);
     let mut stream = server.connect();
     for &byte in &pattern(500) {
@@ -86,7 +84,7 @@ fn byte_at_a_time(backend: &str) {
     assert_eq!(echo, bytes);
 }
 
-fn unix_socket_by_path_and_by_name(backend: &str) {
+pub(crate) fn unix_socket_by_path_and_by_name(backend: &str) {
     let path = std::env::temp_dir().join(format!("coracle-{}-{backend}.sock", std::process::id()));
     let listen = format!("unix:{}", path.display());
     let mut command = coracle();
@@ -108,7 +106,7 @@ fn unix_socket_by_path_and_by_name(backend: &str) {
 
 // --- Trouble -------------------------------------------------------------------------------------------
 
-fn slow_reader_costs_bounded_memory(backend: &str) {
+pub(crate) fn slow_reader_costs_bounded_memory(backend: &str) {
     const TOTAL: usize = 64 << 20;
     let server = Echo::start(backend);
     let mut stream = server.connect();
@@ -142,7 +140,7 @@ fn slow_reader_costs_bounded_memory(backend: &str) {
     assert!(echo.iter().zip(bytes.iter().cycle()).all(|(a, b)| a == b), "out of order");
 }
 
-fn reset_leaves_the_others_alone(backend: &str) {
+pub(crate) fn reset_leaves_the_others_alone(backend: &str) {
     let server = Echo::start(backend);
     let mut witness = server.connect();
     expect_echo(&mut witness, b"before");
@@ -159,7 +157,7 @@ fn reset_leaves_the_others_alone(backend: &str) {
     assert!(server.end().status.success());
 }
 
-fn stopped_and_continued_process_goes_on(backend: &str) {
+pub(crate) fn b8_stopped_and_continued_process_goes_on(backend: &str) {
     let server = Echo::start(backend);
     let mut stream = server.connect();
     for round in 0..5u8 {
@@ -177,7 +175,7 @@ fn stopped_and_continued_process_goes_on(backend: &str) {
     assert!(output.status.success());
 }
 
-fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
+pub(crate) fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]);
     let server = Echo::run(under(shell, &echo(backend)));
@@ -201,7 +199,7 @@ fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
     assert!(log.lines().count() <= 20 * (passed.as_secs() as usize + 2), "a flood:\n{log}");
 }
 
-fn descriptors_are_given_back(backend: &str) {
+pub(crate) fn descriptors_are_given_back(backend: &str) {
     let server = Echo::start(backend);
     expect_echo(&mut server.connect(), b"warm");
     eventually("the first is closed", || server.descriptors() < 15);
@@ -218,7 +216,7 @@ fn descriptors_are_given_back(backend: &str) {
     eventually("all are closed", || server.descriptors() <= before);
 }
 
-fn request_to_end_is_honoured(backend: &str) {
+pub(crate) fn d2_request_to_end_is_honoured(backend: &str) {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = Echo::start(backend);
         let mut stream = server.connect();
@@ -235,124 +233,4 @@ fn request_to_end_is_honoured(backend: &str) {
         assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "the connection has ended");
     }
-}
-
-macro_rules! suite {
-    ($($name:ident)*) => {
-        mod echo_on {
-            $(mod $name {
-                suite!(@cases $name
-                    small_messages_come_back
-                    three_megabytes_come_back
-                    half_close_is_answered_every_time
-                    two_hundred_connections_at_once
-                    byte_at_a_time
-                    unix_socket_by_path_and_by_name
-                    slow_reader_costs_bounded_memory
-                    reset_leaves_the_others_alone
-                    stopped_and_continued_process_goes_on
-                    descriptors_run_out_without_a_spin_and_come_back
-                    descriptors_are_given_back
-                    request_to_end_is_honoured);
-            })*
-        }
-    };
-    (@cases $name:ident $($case:ident)*) => {
-        $(#[test]
-        fn $case() {
-            crate::$case(stringify!($name));
-        })*
-    };
-}
-
-suite! { uring epoll poll select }
-
-// --- The command line ----------------------------------------------------------------------------------
-
-#[test]
-fn port_in_use_is_an_error_that_names_address_and_reason() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let output = coracle().args(["echo", "--listen", &address]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr);
-    let expected = format!("coracle: cannot listen on {address}: Address already in use");
-    assert!(text.contains(&expected), "{text}");
-    assert!(output.stdout.is_empty(), "it never listened");
-}
-
-#[test]
-fn unknown_backend_is_an_error_that_names_the_choices() {
-    let output = coracle().args(["echo", "--backend", "kqueue"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("\"kqueue\"") && text.contains("uring, epoll, poll or select"), "{text}");
-
-    let output = coracle()
-        .args(["echo", "--listen", "127.0.0.1:0"])
-        .env("CORACLE_BACKEND", "kqueue")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("CORACLE_BACKEND: unknown backend \"kqueue\""), "{text}");
-}
-
-#[test]
-fn what_is_no_address_is_an_error_that_says_how_to_write_one() {
-    for listen in ["7000", "localhost:7000", "127.0.0.1", "127.0.0.1:70000", ""] {
-        let output = coracle().args(["echo", "--listen", listen]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{listen}");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(text.contains("IP:PORT") && text.contains("unix:PATH"), "{listen}: {text}");
-    }
-}
-
-#[test]
-fn backend_comes_from_the_environment_unless_it_is_given() {
-    let mut command = coracle();
-    command.args(["echo", "--listen", "127.0.0.1:0"]).env("CORACLE_BACKEND", "poll");
-    let server = Echo::run(command);
-    assert_eq!(server.backend, "poll");
-    expect_echo(&mut server.connect(), b"hello");
-    let mut command = echo("epoll");
-    command.env("CORACLE_BACKEND", "poll");
-    assert_eq!(Echo::run(command).backend, "epoll");
-}
-
-#[test]
-fn without_arguments_it_echoes_on_port_7000() {
-    // The test needs the port; somebody else may have it.
-    match TcpListener::bind("127.0.0.1:7000") {
-        Ok(listener) => drop(listener),
-        Err(error) => {
-            eprintln!("SKIPPED: port 7000 is not free: {error}");
-            return;
-        }
-    }
-    let server = Echo::run(coracle());
-    assert_eq!(server.address, "127.0.0.1:7000");
-    expect_echo(&mut server.connect(), b"hello");
-    assert!(server.end().status.success());
-}
-
-#[test]
-fn help_tells_of_echo_and_its_options() {
-    let output = coracle().arg("--help").output().unwrap();
-    assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("echo"));
-    let output = coracle().args(["echo", "--help"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("--listen") && text.contains("--backend"), "{text}");
-}
-
-#[test]
-fn ipv6_address_is_served() {
-    if TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("SKIPPED: this machine has no IPv6");
-        return;
-    }
-    let mut command = coracle();
-    command.args(["echo", "--listen", "[::1]:0"]);
-    expect_echo(&mut Echo::run(command).connect(), b"hello");
 }

@@ -1,0 +1,48 @@
+//! `coracle echo`, as its users see it: a black box with a socket, a command line and a log, on every
+//! backend.
+
+mod command_line;
+mod program;
+mod serving;
+mod system_calls;
+
+macro_rules! suite {
+    ($backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
+        mod $backend {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$file::$case(stringify!($backend));
+                }
+            )*)*
+        }
+    };
+    (on $backend:ident) => {
+        suite! {
+            $backend:
+            serving::{
+                small_messages_come_back,
+                three_megabytes_come_back,
+                half_close_is_answered_every_time,
+                two_hundred_connections_at_once,
+                byte_at_a_time,
+                unix_socket_by_path_and_by_name,
+                slow_reader_costs_bounded_memory,
+                reset_leaves_the_others_alone,
+                b8_stopped_and_continued_process_goes_on,
+                descriptors_run_out_without_a_spin_and_come_back,
+                descriptors_are_given_back,
+                d2_request_to_end_is_honoured,
+            }
+            system_calls::{
+                b4_idle_program_makes_no_system_call,
+                b8_interrupted_calls_change_nothing,
+            }
+        }
+    };
+}
+
+suite!(on uring);
+suite!(on epoll);
+suite!(on poll);
+suite!(on select);
