@@ -1,7 +1,7 @@
 //! What the program asks of the kernel, seen and disturbed by strace: nothing when idle, `EINTR` from any
 //! call, io_uring denied.
 
-use crate::program::{Echo, coracle, echo, expect_echo, pattern, under};
+use crate::program::{Echo, coracle, echo, eventually, expect_echo, pattern, under};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn strace() -> Option<Command> {
     if found.is_ok_and(|status| status.success()) {
         let mut strace = Command::new("strace");
         // The tracer is a grandchild: the process we start, signal and await is the program itself.
-        strace.args(["-D", "-f", "-qq"]);
+        strace.args(["-D", "-f", "-q"]);
         return Some(strace);
     }
     assert!(std::env::var_os("CI").is_none(), "strace is not installed");
@@ -30,8 +30,12 @@ fn list_file(what: &str, backend: &str) -> PathBuf {
     std::env::temp_dir().join(format!("coracle-{what}-{}-{backend}", std::process::id()))
 }
 
+/// The list of a program that has ended.
 fn take(list: &Path) -> String {
-    let lines = std::fs::read_to_string(list).expect("strace has written it");
+    let read = || std::fs::read_to_string(list).expect("strace has written it");
+    // The tracer may be a little behind.
+    eventually("strace has seen the end", || read().ends_with("+++ exited with 0 +++\n"));
+    let lines = read();
     std::fs::remove_file(list).unwrap();
     lines
 }
@@ -68,12 +72,12 @@ pub(crate) fn b4_idle_program_makes_no_system_call(backend: &str) {
 
 pub(crate) fn b8_interrupted_calls_change_nothing(backend: &str) {
     let Some(mut strace) = strace() else { return };
-    // Whatever the loop may call on any backend; each of them fails the third time and every fifth after.
+    // Whatever the loop may call on any backend; each of them fails the third time and every third after.
     let calls = "epoll_wait,epoll_pwait,epoll_pwait2,io_uring_enter,poll,ppoll,select,pselect6,\
                  accept,accept4,recvfrom,recvmsg,sendto,sendmsg,read,readv,write,writev";
     let list = list_file("interrupted", backend);
     strace.args(["-e", &format!("trace={calls}"), "-o"]).arg(&list);
-    strace.args(["-e", &format!("inject={calls}:error=EINTR:when=3+5")]);
+    strace.args(["-e", &format!("inject={calls}:error=EINTR:when=3+3")]);
     let server = Echo::run(under(strace, &echo(backend)));
     let mut streams: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
     for round in 0..10u8 {
@@ -92,7 +96,7 @@ pub(crate) fn b8_interrupted_calls_change_nothing(backend: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     let injected = take(&list).matches("(INJECTED)").count();
-    assert!(injected > 20, "only {injected} calls were interrupted");
+    assert!(injected > 10, "only {injected} calls were interrupted");
 }
 
 #[test]

@@ -75,6 +75,7 @@ suite! {
             panic_in_a_timer_ends_that_timer_only,
             panic_in_a_periodic_timer_leaves_nothing_behind,
             dropped_loop_leaves_nothing_behind,
+            dropped_loop_takes_connections_along_that_hold_its_timers,
         }
         posting::{
             b4_flood_of_wakes_neither_blocks_nor_spins,

@@ -2,8 +2,8 @@
 
 use crate::harness::{Harness, Log};
 use coracle_loop::demux::{Completion, Operation, Submitted};
-use coracle_loop::{HookKind, Loop};
-use std::cell::Cell;
+use coracle_loop::{Complete, HookKind, IdleTimer, Loop, Ticket, Timer};
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
@@ -134,4 +134,40 @@ pub(crate) fn dropped_loop_leaves_nothing_behind(h: &Harness) {
     drop(lp);
     assert!(!handle.is_alive(), "something inside the loop keeps the loop alive");
     assert_eq!(Rc::strong_count(&owned), 1, "callbacks were not dropped with their loop");
+}
+
+pub(crate) fn dropped_loop_takes_connections_along_that_hold_its_timers(h: &Harness) {
+    // What a server has per connection: it is told of the receive, and owns time-outs of its own loop.
+    struct Connection {
+        _idle: RefCell<Option<IdleTimer>>,
+        _timer: RefCell<Option<Timer>>,
+        _ticket: RefCell<Option<Ticket>>,
+        alive: Rc<Cell<bool>>,
+    }
+    impl Complete for Connection {
+        fn complete(self: Rc<Self>, _lp: &Loop, _tag: u32, _completion: Completion) {}
+    }
+    impl Drop for Connection {
+        fn drop(&mut self) {
+            self.alive.set(false);
+        }
+    }
+    let lp = h.builder().build().unwrap();
+    let handle = lp.handle();
+    let (a, b) = lp.socket_pair().unwrap();
+    let alive = Rc::new(Cell::new(true));
+    let space = vec![0; 1].into();
+    let ticket = lp.operate(Operation::Receive { socket: a, space }, |_, _| ());
+    let connection = Rc::new(Connection {
+        _idle: RefCell::new(Some(lp.idle_timer(1000 * MS, |_| ()))),
+        _timer: RefCell::new(Some(lp.every(1000 * MS, |_| ()))),
+        _ticket: RefCell::new(Some(ticket)),
+        alive: Rc::clone(&alive),
+    });
+    let submitted = lp.submit(Operation::ReceiveLent { socket: b }, &connection, 0);
+    assert!(matches!(submitted, Submitted::Pending(_)));
+    drop(connection);
+    assert!(alive.get(), "the loop holds it");
+    drop(lp);
+    assert!(!handle.is_alive() && !alive.get(), "loop and connection hold each other");
 }

@@ -32,8 +32,6 @@ pub(crate) struct Client {
     total: usize,
     /// After how many bytes it breaks the connection off.
     reset_after: Option<usize>,
-    /// The loops live until everything is over: see `Server::peaceful`.
-    peaceful: bool,
     office: Office,
     tries: Cell<u32>,
     sent: Cell<usize>,
@@ -60,7 +58,6 @@ impl Client {
         address: Address,
         side: Side,
         mut random: Random,
-        peaceful: bool,
         office: Office,
     ) -> Rc<Client> {
         let total = random.below(4000) as usize;
@@ -73,7 +70,6 @@ impl Client {
             random: RefCell::new(random),
             total,
             reset_after,
-            peaceful,
             office,
             tries: Cell::new(0),
             sent: Cell::new(0),
@@ -179,13 +175,10 @@ impl Client {
         let mut random = self.random.borrow_mut();
         let space = vec![0; 1 + random.below(400) as usize];
         let within = random.chance(0.4).then(|| random.duration(Duration::from_millis(10)));
-        let cancel = (self.peaceful && random.chance(0.2))
-            .then(|| random.duration(Duration::from_millis(3)));
+        let cancel = random.chance(0.2).then(|| random.duration(Duration::from_millis(3)));
         drop(random);
         let client = Rc::clone(self);
         let operation = Operation::Receive { socket, space: space.into() };
-        // Within a time only while nothing is dropped by surprise: the time-out holds the loop.
-        let within = within.filter(|_| self.peaceful);
         let ticket = self.side.operate(lp, within, operation, move |lp, done| {
             client.received(lp, socket, done);
         });

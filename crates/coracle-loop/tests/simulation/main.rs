@@ -155,7 +155,7 @@ fn run(seed: u64) -> Summary {
     let ledger = Ledger::default();
     // In the middle of it, the loops are dropped.
     let abrupt = random.chance(0.1).then(|| random.below(300) as u32);
-    let mut fleet = Fleet::launch(&kernel, &ledger, &mut random, abrupt.is_none());
+    let mut fleet = Fleet::launch(&kernel, &ledger, &mut random);
     let mut rounds = 0;
     while abrupt.is_none_or(|limit| rounds < limit) && !fleet.is_over() {
         rounds += 1;
@@ -201,7 +201,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn launch(kernel: &Kernel, ledger: &Ledger, random: &mut Random, peaceful: bool) -> Fleet {
+    fn launch(kernel: &Kernel, ledger: &Ledger, random: &mut Random) -> Fleet {
         let loops: Vec<Loop> = (0..3)
             .map(|_| {
                 // Small budgets, so that turns end in the middle of things.
@@ -211,7 +211,7 @@ impl Fleet {
             .collect();
         let address: Address =
             if random.chance(0.3) { "unix:@echo" } else { "127.0.0.1:7000" }.parse().unwrap();
-        let server = Server::start(&loops[0], &address, ledger.side(0), random.fork(), peaceful);
+        let server = Server::start(&loops[0], &address, ledger.side(0), random.fork());
         let answered = Arc::new(AtomicUsize::new(0));
         let clients = (0..2 + random.below(10))
             .map(|number| {
@@ -221,7 +221,6 @@ impl Fleet {
                     address.clone(),
                     ledger.side(side),
                     random.fork(),
-                    peaceful,
                     client::Office { server: loops[0].handle(), answered: Arc::clone(&answered) },
                 );
                 let start = Rc::clone(&client);

@@ -23,19 +23,11 @@ pub(crate) struct Server {
     closing: Cell<bool>,
     connections: Rc<Cell<usize>>,
     random: RefCell<Random>,
-    /// The loops live until everything is over: then connections may hold timers, which hold their loop.
-    peaceful: bool,
     _being: Being,
 }
 
 impl Server {
-    pub(crate) fn start(
-        lp: &Loop,
-        address: &Address,
-        side: Side,
-        random: Random,
-        peaceful: bool,
-    ) -> Rc<Server> {
+    pub(crate) fn start(lp: &Loop, address: &Address, side: Side, random: Random) -> Rc<Server> {
         // A storm may have no descriptor for it at first.
         let listener = loop {
             match lp.listen(address, 16) {
@@ -51,7 +43,6 @@ impl Server {
             closing: Cell::default(),
             connections: Rc::default(),
             random: RefCell::new(random),
-            peaceful,
             _being: being,
         });
         Rc::clone(&server).accept(lp);
@@ -147,15 +138,9 @@ impl Connection {
             random: RefCell::new(random),
             _being: server.side.being(),
         });
-        if server.peaceful {
-            let silent = Rc::downgrade(&connection);
-            let give_up = move |lp: &Loop| {
-                if let Some(connection) = silent.upgrade() {
-                    connection.close(lp);
-                }
-            };
-            *connection.idle.borrow_mut() = Some(lp.idle_timer(SILENCE, give_up));
-        }
+        let silent = Rc::clone(&connection);
+        let idle = lp.idle_timer(SILENCE, move |lp| silent.close(lp));
+        *connection.idle.borrow_mut() = Some(idle);
         connection.receive(lp);
     }
 
