@@ -110,7 +110,8 @@ fn parse(table: &str) -> BTreeMap<String, u64> {
 mod tests {
     #[test]
     fn the_table_of_strace_is_read() {
-        let table = "    calls syscall\n--------- ----------\n      120 recvfrom\n      118 sendto\n--------- ----------\n      238 total\n";
+        let table = "    calls syscall\n--------- ----------\n      120 recvfrom\n      118 sendto\n\
+                     --------- ----------\n      238 total\n";
         let calls = super::parse(table);
         assert_eq!(calls.len(), 2);
         assert_eq!(calls["sendto"], 118);

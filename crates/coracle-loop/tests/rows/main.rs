@@ -32,10 +32,22 @@ macro_rules! suite {
         sim: { $($sim_file:ident :: { $($sim:ident),* $(,)? })* }
     ) => {
         mod rows {
-            suite!(@backend uring Uring $($($all_file $all)*)* $($($real_file $real)*)* $($($uring_file $uring)*)*);
-            suite!(@backend epoll Epoll $($($all_file $all)*)* $($($real_file $real)*)* $($($epoll_file $epoll)*)*);
-            suite!(@backend poll Poll $($($all_file $all)*)* $($($real_file $real)*)* $($($poll_file $poll)*)*);
-            suite!(@backend select Select $($($all_file $all)*)* $($($real_file $real)*)* $($($select_file $select)*)*);
+            suite!(@backend uring Uring
+                $($($all_file $all)*)*
+                $($($real_file $real)*)*
+                $($($uring_file $uring)*)*);
+            suite!(@backend epoll Epoll
+                $($($all_file $all)*)*
+                $($($real_file $real)*)*
+                $($($epoll_file $epoll)*)*);
+            suite!(@backend poll Poll
+                $($($all_file $all)*)*
+                $($($real_file $real)*)*
+                $($($poll_file $poll)*)*);
+            suite!(@backend select Select
+                $($($all_file $all)*)*
+                $($($real_file $real)*)*
+                $($($select_file $select)*)*);
             suite!(@backend sim Sim $($($all_file $all)*)* $($($sim_file $sim)*)*);
         }
     };

@@ -110,7 +110,10 @@ fn a_child_ends_when_its_time_has_come_and_is_reaped_once() {
         let second = rig.start(Operation::ChildExit { pid });
         let results = [rig.take(first).result, rig.take(second).result];
         assert!(rig.kernel.elapsed() >= Duration::from_secs(60));
-        let exited = |result: &io::Result<Outcome>| matches!(result, Ok(Outcome::Exited(reaped)) if *reaped == status);
+        let exited = |result: &io::Result<Outcome>| match result {
+            Ok(Outcome::Exited(reaped)) => *reaped == status,
+            _ => false,
+        };
         assert_eq!(results.iter().filter(|result| exited(result)).count(), 1);
         assert_eq!(rig.errno(Operation::ChildExit { pid }), Errno::SRCH);
     });
