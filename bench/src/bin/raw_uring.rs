@@ -8,6 +8,10 @@
 //!  receive done (buffer 7) ─► send from buffer 7 ─► send done ─► buffer 7 back to the ring
 //!                        └─► another send is in flight: queue buffer 7 behind it
 //! ```
+//! The buffers are few on purpose. The ring is a queue: a buffer comes round again after all the others,
+//! so a pool larger than the cache is always cold. With 4,096 buffers of 4 KiB the kernel's copy of 8 bytes
+//! took 216 ns, with 256 of 2 KiB it takes 40.
+//!
 //! One send is in flight per connection, because two may interleave. Sends keep their completion: without
 //! it nobody could say when the kernel has done with the buffer.
 //!
@@ -46,11 +50,11 @@ struct Arguments {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:7000")]
     listen: SocketAddr,
-    /// How many receive buffers: a power of two.
-    #[arg(long, default_value_t = 4096)]
+    /// How many receive buffers: a power of two, enough for the answers of one turn.
+    #[arg(long, default_value_t = 256)]
     buffers: u16,
     /// The size of each.
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 2048)]
     buffer_bytes: u32,
 }
 

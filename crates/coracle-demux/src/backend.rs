@@ -132,7 +132,8 @@ pub struct Settings {
     pub backend: Option<Backend>,
     /// How other threads end a wait; `None` takes the best there is.
     pub wakeup: Option<WakeupKind>,
-    /// How many buffers may be lent at once on io_uring (a power of two). 1024.
+    /// How many buffers may be lent at once on io_uring (a power of two). 256: the kernel takes them in turn, so
+    /// more than fit the processor's cache are always cold.
     pub limit_lent_buffers: u16,
     /// Size of a lent buffer on io_uring, in bytes. 4096.
     pub lent_buffer_bytes: u32,
@@ -149,7 +150,7 @@ impl Default for Settings {
         Settings {
             backend: None,
             wakeup: None,
-            limit_lent_buffers: 1024,
+            limit_lent_buffers: 256,
             lent_buffer_bytes: 4096,
             limit_submissions: 1024,
             modern_uring: true,

@@ -35,6 +35,7 @@ macro_rules! suite {
                 d2_request_to_end_is_honoured,
             }
             system_calls::{
+                a10_no_call_names_a_closed_descriptor,
                 b4_idle_program_makes_no_system_call,
                 b8_interrupted_calls_change_nothing,
             }

@@ -2,6 +2,7 @@
 //! call, io_uring denied.
 
 use crate::program::{Echo, coracle, echo, eventually, expect_echo, pattern, under};
+use rustix::net::sockopt;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,25 @@ pub(crate) fn b4_idle_program_makes_no_system_call(backend: &str) {
         .collect();
     assert!(during.is_empty(), "while nothing happened:\n{}", during.join("\n"));
     assert!(lines.lines().any(|line| time(line).is_some_and(|time| time > end)), "is it traced?");
+}
+
+pub(crate) fn a10_no_call_names_a_closed_descriptor(backend: &str) {
+    // Seed 000 closed first and deregistered after: EBADF each time, or the wrong connection.
+    let Some(mut strace) = strace() else { return };
+    let list = list_file("closed", backend);
+    strace.arg("-o").arg(&list);
+    let server = Echo::run(under(strace, &echo(backend)));
+    for round in 0..100u8 {
+        let mut stream = server.connect();
+        expect_echo(&mut stream, &[round; 5]);
+        if round % 2 == 0 {
+            sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap(); // a reset
+        }
+    }
+    assert!(server.end().status.success());
+    let lines = take(&list);
+    let wrong: Vec<&str> = lines.lines().filter(|line| line.contains("EBADF")).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 pub(crate) fn b8_interrupted_calls_change_nothing(backend: &str) {
