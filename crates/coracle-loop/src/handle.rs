@@ -56,6 +56,7 @@ impl LoopHandle {
 
     /// Ends the loop's wait, so that it begins a new turn. Any thread.
     pub fn wake(&self) {
+        self.shared.nudged.store(true, Ordering::SeqCst);
         self.shared.wake();
     }
 
@@ -113,6 +114,8 @@ pub(crate) struct Shared {
     /// told, too.
     asleep: AtomicBool,
     stop: AtomicBool,
+    /// A new turn was asked for.
+    nudged: AtomicBool,
     waker: Waker,
     limit: usize,
 }
@@ -129,6 +132,7 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             asleep: AtomicBool::new(true),
             stop: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
             waker,
             limit,
         }
@@ -165,7 +169,8 @@ impl Shared {
     /// Announces that the loop is about to sleep. False if it must not: something has come.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) == 0 && !self.stop_requested() {
+        let called = self.stop_requested() || self.nudged.load(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 && !called {
             return true;
         }
         self.asleep.store(false, Ordering::SeqCst);
@@ -183,6 +188,14 @@ impl Shared {
         // Awake already if a poster woke it, or if it never slept: then a store would only cost.
         if self.asleep.load(Ordering::Relaxed) {
             self.asleep.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// A turn begins: whoever asked for one has it.
+    #[inline]
+    pub(crate) fn begin_turn(&self) {
+        if self.nudged.load(Ordering::Relaxed) {
+            self.nudged.store(false, Ordering::SeqCst);
         }
     }
 

@@ -284,6 +284,7 @@ impl Loop {
     fn turn(&self, sleep: Sleep) -> io::Result<()> {
         let _current = self.enter();
         self.inner.overrun.set(false);
+        self.inner.shared.begin_turn();
         let fired = self.run_due_timers();
         let posted = self.run_posted_jobs();
         let deferred = self.run_deferred_jobs();
