@@ -399,7 +399,7 @@ impl Submissions<'_> {
         self.enter(0)?;
         completions.sync();
         let start = Instant::now();
-        while completions.len() == 0 {
+        while CompletionQueue::is_empty(completions) {
             if self.queue.taskrun() {
                 self.enter(0)?;
             } else if start.elapsed() > LIMIT_SPIN {

@@ -122,6 +122,7 @@ struct Shared {
     waiting: AtomicUsize,
     asleep: AtomicBool,
     stop: AtomicBool,
+    nudged: AtomicBool,
     kernel: Kernel,
 }
 
@@ -132,6 +133,7 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             asleep: AtomicBool::new(true),
             stop: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
             kernel: Kernel::new(others),
         }
     }
@@ -151,6 +153,12 @@ impl Shared {
         self.wake();
     }
 
+    /// `LoopHandle::wake`.
+    fn nudge(&self) {
+        self.nudged.store(true);
+        self.wake();
+    }
+
     fn wake(&self) {
         if self.asleep.load() && self.asleep.swap(false) {
             self.kernel.wake();
@@ -161,7 +169,8 @@ impl Shared {
 
     fn fall_asleep(&self) -> bool {
         self.asleep.store(true);
-        if self.waiting.load() == 0 && !self.stop.load() {
+        let called = self.stop.load() || self.nudged.load();
+        if self.waiting.load() == 0 && !called {
             return true;
         }
         self.asleep.store(false);
@@ -175,6 +184,12 @@ impl Shared {
     fn wake_up(&self) {
         if self.asleep.load_relaxed() {
             self.asleep.store(false);
+        }
+    }
+
+    fn begin_turn(&self) {
+        if self.nudged.load_relaxed() {
+            self.nudged.store(false);
         }
     }
 
@@ -201,6 +216,7 @@ impl Shared {
 
     /// `Loop::turn`: what was posted, then the wait.
     fn turn(&self, done: &mut Vec<usize>, enough: usize) {
+        self.begin_turn();
         done.extend(self.take_jobs());
         if done.len() == enough {
             return;
@@ -314,6 +330,36 @@ fn b3_stop_is_never_lost() {
         }
         shared.rest();
         stopper.join().unwrap();
+    });
+}
+
+#[test]
+fn b4_wake_is_never_lost() {
+    // A flag that a hook looks at, in every turn.
+    explore(Some(3), || {
+        let shared = Arc::new(Shared::new(1));
+        let flag = Arc::new(atomic::AtomicBool::new(false));
+        let set = Arc::clone(&flag);
+        let waker = start(&shared, move |shared| {
+            shared.nudge();
+            set.store(true, Ordering::Release);
+            shared.nudge();
+        });
+        shared.wake_up();
+        loop {
+            shared.begin_turn();
+            if flag.load(Ordering::Acquire) {
+                break;
+            }
+            if shared.fall_asleep() {
+                shared.kernel.wait();
+            } else {
+                shared.kernel.look();
+            }
+            shared.wake_up();
+        }
+        shared.rest();
+        waker.join().unwrap();
     });
 }
 

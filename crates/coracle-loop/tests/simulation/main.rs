@@ -62,6 +62,31 @@ fn t1_no_seed_loses_duplicates_or_leaks() {
 }
 
 #[test]
+fn t1_any_operation_may_fail() {
+    // The same voyage again and again; each time another operation, or another call, meets an error. Nothing
+    // else may come of that than what the error means.
+    const SEED: u64 = 5;
+    const EIO: i32 = 5;
+    const EMFILE: i32 = 24;
+    let sail_with = |prepare: &dyn Fn(&Kernel)| {
+        let kernel = Kernel::with_faults(SEED, Faults::benign());
+        prepare(&kernel);
+        sail(&kernel, Random::new(SEED), None);
+        (kernel.operations(), kernel.calls())
+    };
+    let (operations, calls) = sail_with(&|_| ());
+    assert!(operations > 100 && calls > 5, "{operations} operations, {calls} calls");
+    for n in 1..=operations {
+        eprintln!("operation {n} of {operations} fails");
+        sail_with(&|kernel| kernel.fail_nth(n, EIO));
+    }
+    for n in 1..=calls {
+        eprintln!("call {n} of {calls} fails");
+        sail_with(&|kernel| kernel.fail_nth_call(n, EMFILE));
+    }
+}
+
+#[test]
 fn t1_replay_is_a_replay() {
     for seed in 0..30 {
         assert_eq!(run(seed), run(seed), "seed {seed} gives another run each time");
@@ -144,7 +169,6 @@ enum Weather {
 }
 
 fn run(seed: u64) -> Summary {
-    let mut random = Random::new(seed);
     let weather = [Weather::Fair, Weather::Rough, Weather::Storm][(seed % 3) as usize];
     let faults = match weather {
         Weather::Fair => Faults::benign(),
@@ -152,17 +176,25 @@ fn run(seed: u64) -> Summary {
         Weather::Storm => Faults::hostile(),
     };
     let kernel = Kernel::with_faults(seed, faults);
-    let ledger = Ledger::default();
+    let mut random = Random::new(seed);
     // In the middle of it, the loops are dropped.
     let abrupt = random.chance(0.1).then(|| random.below(300) as u32);
-    let mut fleet = Fleet::launch(&kernel, &ledger, &mut random);
+    let summary = sail(&kernel, random, abrupt);
+    assert!(weather == Weather::Storm || summary.broken == 0, "no fault explains what broke");
+    summary
+}
+
+/// Runs server and clients on `kernel` until they are done, or for so many rounds.
+fn sail(kernel: &Kernel, mut random: Random, abrupt: Option<u32>) -> Summary {
+    let ledger = Ledger::default();
+    let mut fleet = Fleet::launch(kernel, &ledger, &mut random);
     let mut rounds = 0;
     while abrupt.is_none_or(|limit| rounds < limit) && !fleet.is_over() {
         rounds += 1;
         assert!(rounds < LIMIT_ROUNDS, "it does not come to an end:\n{}", fleet.dump());
-        fleet.step(&kernel, &mut random);
+        fleet.step(kernel, &mut random);
     }
-    if std::env::var(SABOTAGE).is_ok_and(|text| text.parse() == Ok(seed)) {
+    if std::env::var(SABOTAGE).is_ok_and(|text| text.parse() == Ok(kernel.seed())) {
         panic!("sabotage");
     }
     let summary = Summary {
@@ -179,7 +211,6 @@ fn run(seed: u64) -> Summary {
         assert!(fleet.errands.iter().all(|errands| errands.are_done()), "an errand was lost");
         let ticks = fleet.ticks.load(Ordering::SeqCst);
         assert_eq!(ticks, errands::ticks(fleet.loops.len()), "posts were lost or duplicated");
-        assert!(weather == Weather::Storm || summary.broken == 0, "no fault explains what broke");
     }
     drop(fleet);
     assert_eq!(kernel.open_descriptors(), 0, "descriptors were leaked");

@@ -192,8 +192,11 @@ impl Connection {
 
     /// Sends at once, or after some work elsewhere.
     fn work(self: &Rc<Self>, lp: &Loop, bytes: Vec<u8>) {
-        if !self.random.borrow_mut().chance(0.2) {
-            return self.send(lp, bytes.into());
+        let choice = self.random.borrow_mut().below(10);
+        match choice {
+            0..2 => {} // below
+            2..5 => return self.try_send(lp, bytes),
+            _ => return self.send(lp, bytes.into()),
         }
         let connection = Rc::clone(self);
         let work = move || bytes.iter().rev().copied().collect::<Vec<u8>>();
@@ -202,6 +205,22 @@ impl Connection {
             connection.send(lp, bytes.into());
         };
         lp.offload(work, done).expect("a simulated pool has room");
+    }
+
+    /// Sends what goes at once without an operation, and the rest with one.
+    fn try_send(self: &Rc<Self>, lp: &Loop, bytes: Vec<u8>) {
+        match lp.try_send(self.socket, &bytes) {
+            Ok(sent) if sent == bytes.len() => {
+                self.state.borrow_mut().busy = false;
+                self.go_on(lp);
+            }
+            Ok(sent) => {
+                let mut rest = Payload::from(bytes);
+                rest.advance(sent);
+                self.send(lp, rest);
+            }
+            Err(_) => self.close(lp),
+        }
     }
 
     fn send(self: &Rc<Self>, lp: &Loop, payload: Payload) {
