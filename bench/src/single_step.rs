@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// A process has settled when it executes nothing for this long.
 const QUIET: Duration = Duration::from_millis(200);
 /// It is not waited for longer than this: some programs wake up now and then for ever.
-const LIMIT_SETTLE: Duration = Duration::from_secs(3);
+const LIMIT_SETTLE: Duration = Duration::from_secs(20);
 
 /// A process whose threads are all being single-stepped. Dropping this lets them run freely again.
 pub struct Stepper {

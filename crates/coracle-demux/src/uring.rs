@@ -60,7 +60,7 @@ use std::time::{Duration, Instant};
 const WAKEUP: u64 = u64::MAX;
 const SILENT: u64 = u64::MAX - 1;
 
-/// `user_data` below this is an entry of the carrier: the upper half of a token is never zero.
+/// `user_data` below this is the carrier's: the upper half of a token is never zero.
 const CARRIED: u64 = 1 << 32;
 
 /// How long a drop waits for the kernel to let go of memory, before it leaks that memory.
@@ -85,8 +85,10 @@ pub(crate) struct Uring {
     buffers: BufferRing,
     lent: Rc<LentPool>,
     carrier: Carrier,
-    /// Descriptors that are being closed during a carried send, which is given up if it does not end at once.
-    doomed: Vec<Handle>,
+    /// Carried sends that did not go through.
+    failed: Vec<cqueue::Entry>,
+    /// Descriptors on which something waits behind a carried send.
+    behind: Vec<Handle>,
     /// Whether the kernel repeats receives and accepts by itself.
     multishot: bool,
     wakeup: Wakeup,
@@ -106,12 +108,14 @@ struct Slot {
     drained: bool,
     reader: Option<Token>,
     writer: Option<Token>,
-    /// The carried send under way, and what has to wait for its end.
-    carrying: Option<u32>,
+    /// When bytes were last given to the carrier, and what the kernel did not take of them.
+    loaded_on: u64,
+    rest: Option<u32>,
+    /// What has to wait behind carried bytes.
     held: Vec<Token>,
     /// How the last carried send failed; the next sender is told.
     failed: Option<Errno>,
-    /// How many operations and carried sends are in flight on it.
+    /// How many operations and rests are in flight on it.
     in_flight: usize,
     /// The close that waits for them.
     closer: Option<Token>,
@@ -189,8 +193,9 @@ impl Uring {
             with_kernel: 0,
             buffers,
             lent,
-            carrier: Carrier::default(),
-            doomed: Vec::new(),
+            carrier: Carrier::new(),
+            failed: Vec::new(),
+            behind: Vec::new(),
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -210,7 +215,8 @@ impl Uring {
             drained: true,
             reader: None,
             writer: None,
-            carrying: None,
+            loaded_on: 0,
+            rest: None,
             held: Vec::new(),
             failed: None,
             in_flight: 0,
@@ -235,7 +241,7 @@ impl Uring {
     // --- The two queues --------------------------------------------------------------------------------
 
     /// Queues a request; it is handed over by the next wait, or now if the queue is full.
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
             // SAFETY: what the entry points to is owned by the operation's place in the table, at
@@ -253,10 +259,11 @@ impl Uring {
             Ok(_) => {}
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 // EBUSY, EAGAIN: the completion queue is full or memory is short. Make room and come again.
-                Some(Errno::INTR | Errno::BUSY | Errno::AGAIN) => self.collect(),
+                Some(Errno::INTR | Errno::BUSY | Errno::AGAIN) => {}
                 _ => panic!("io_uring does not take requests any more: {error}"),
             },
         }
+        self.settle();
     }
 
     /// Takes what the kernel has completed out of its queue, so that there is room for more.
@@ -266,7 +273,13 @@ impl Uring {
             self.arrived.clear();
             self.taken = 0;
         }
-        self.arrived.extend(self.ring.completion());
+        for entry in self.ring.completion() {
+            if carrier::is_load(entry.user_data()) {
+                self.failed.push(entry);
+            } else {
+                self.arrived.push(entry);
+            }
+        }
     }
 
     /// Asks the kernel to end a request. It ends with its own completion.
@@ -428,7 +441,10 @@ impl Demux for Uring {
     }
 
     fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
-        let slot = self.own_slot(handle)?;
+        if self.own_slot(handle)?.is_loaded(&self.carrier) {
+            self.hand_over();
+        }
+        let slot = self.slot(handle)?;
         if slot.in_flight > 0 {
             return Err(Errno::BUSY.into());
         }
@@ -462,6 +478,7 @@ impl Demux for Uring {
     }
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.fork.check()?; // the queue is shared with the parent
         let slot = match self.slots.get_mut(socket) {
             Some(slot) if slot.closer.is_none() => slot,
             _ => return Err(Errno::BADF.into()),
@@ -473,15 +490,18 @@ impl Demux for Uring {
             return Err(error.into());
         }
         let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
-        let fits = !bytes.is_empty() && bytes.len() <= carrier::BYTES;
-        if slot.carrying.is_some() || !fits || !slot.kind.is_socket() {
+        let fd = fd.as_raw_fd();
+        let fits = !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
+        if slot.is_carrying(&self.carrier) || !fits || !slot.kind.is_socket() {
             return Ok(0);
         }
-        let Some(index) = self.carrier.load(socket, bytes) else { return Ok(0) };
-        slot.carrying = Some(index);
-        slot.in_flight += 1;
-        let fd = fd.as_raw_fd();
-        self.carry(index, fd);
+        if !self.carrier.has_room(bytes.len()) {
+            self.hand_over();
+            return self.try_send(socket, bytes);
+        }
+        slot.note_load(&self.carrier);
+        let entry = self.carrier.load(socket, fd, bytes);
+        self.push(&entry);
         Ok(bytes.len())
     }
 
@@ -511,13 +531,13 @@ impl Demux for Uring {
                 self.issue(token);
             }
         }
+        if !self.behind.is_empty() {
+            self.hand_over(); // and then, with the rest of this wait, what has to go behind
+        }
         self.collect();
         let busy = !self.finished.is_empty() || self.taken < self.arrived.len();
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
-        self.collect();
-        if !self.doomed.is_empty() {
-            self.give_up_carried();
-        }
+        self.settle();
         self.note_signals();
         self.note_reports();
         Ok(())
@@ -581,7 +601,9 @@ impl Drop for Uring {
         }
         let tokens: Vec<Token> = self.operations.keys().collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
-        self.doomed = self.slots.keys().collect();
+        let rests: Vec<u32> = self.slots.values().filter_map(|slot| slot.rest).collect();
+        rests.into_iter().for_each(|index| self.cancel_rest(index));
+        self.hand_over();
         let deadline = Instant::now() + DROP_TIMEOUT;
         while self.with_kernel > 0 && Instant::now() < deadline {
             if self.wait(Some(DROP_TIMEOUT / 20)).is_err() {
@@ -595,7 +617,7 @@ impl Drop for Uring {
                 self.with_kernel
             );
             std::mem::forget(std::mem::take(&mut self.operations));
-            std::mem::forget(std::mem::take(&mut self.carrier));
+            std::mem::forget(std::mem::replace(&mut self.carrier, Carrier::new()));
             std::mem::forget(Rc::clone(&self.lent));
         }
     }

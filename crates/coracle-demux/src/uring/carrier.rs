@@ -1,135 +1,223 @@
 //! Small sends that the seam carries for callers who keep their bytes.
 //!
-//! `try_send` copies the bytes here and queues the request; the caller goes on at once, as after send(2), and
-//! is never told. Whoever must know waits for a `Shutdown` or a `Send`, which queue behind.
+//! `try_send` copies the bytes to the quay and queues a request; the caller goes on at once, as after send(2),
+//! and is never told. The request must not wait and must not report success, so when the kernel has been
+//! entered every one of them is over: those that said nothing went through, and the quay is empty again. That
+//! costs no completion and no bookkeeping for the usual case, in which a small send fits.
 //!
 //! ```text
-//!   try_send ──copy──► entry 3 ──► kernel ──► all sent: entry 3 is free again
-//!                                        └──► short: the rest of entry 3, once more
+//!   try_send ──copy──► quay ──► enter ──► silence: sent
+//!                                    └──► "3 bytes", EAGAIN: the rest is copied and sent in the ordinary way
 //! ```
+//!
+//! Whoever must know waits for a `Shutdown` or a `Send`: they queue behind what is carried, and behind a rest.
 
-use super::Uring;
 use super::start::send_entry;
+use super::{CARRIED, Slot, Stage, Uring};
 use crate::operation::Handle;
 use io_uring::types::Fd;
+use io_uring::{cqueue, squeue};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
-/// How much one entry carries. Larger sends are worth an operation of their own.
-pub(super) const BYTES: usize = 4096;
+/// How much one send carries. Larger ones are worth an operation of their own.
+pub(super) const LIMIT_BYTES: usize = 4096;
 
-/// How many sends are carried at once. When all are under way, callers have to wait in the ordinary way.
-const LIMIT_ENTRIES: usize = 1024;
+/// How much waits for one entry into the kernel; beyond that it is entered early. It stays in the cache.
+const QUAY_BYTES: usize = 64 << 10;
 
-/// The sends under way, each with bytes at an address that stays.
-#[derive(Default)]
+/// Marks the `user_data` of a rest; without it, below [`CARRIED`], it is the index of a load.
+const REST: u64 = 1 << 31;
+
+/// The sends that the next entry into the kernel hands over, and the rests of earlier ones.
 pub(super) struct Carrier {
-    entries: Vec<Entry>,
+    /// Never grows: the kernel knows addresses in it.
+    quay: Box<[u8]>,
+    used: usize,
+    loads: Vec<Load>,
+    rests: Vec<Rest>,
     free: Vec<u32>,
+    /// How often the quay was emptied. A slot that was loaded at this number has a load on it.
+    voyage: u64,
 }
 
-struct Entry {
+/// One send, as bytes on the quay.
+#[derive(Clone, Copy)]
+struct Load {
+    socket: Handle,
+    start: usize,
+    len: usize,
+}
+
+/// What the kernel did not take at once.
+struct Rest {
     socket: Handle,
     sent: usize,
-    len: usize,
-    bytes: Box<[u8; BYTES]>,
+    bytes: Vec<u8>,
 }
 
 impl Carrier {
-    /// Copies `bytes`, at most [`BYTES`] of them, into a free entry; `None` when all are under way.
-    #[inline]
-    pub(super) fn load(&mut self, socket: Handle, bytes: &[u8]) -> Option<u32> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => self.add()?,
-        };
-        let entry = &mut self.entries[index as usize];
-        entry.bytes[..bytes.len()].copy_from_slice(bytes);
-        (entry.socket, entry.sent, entry.len) = (socket, 0, bytes.len());
-        Some(index)
+    pub(super) fn new() -> Carrier {
+        let quay = vec![0; QUAY_BYTES].into_boxed_slice();
+        let (loads, rests, free) = (Vec::new(), Vec::new(), Vec::new());
+        Carrier { quay, used: 0, loads, rests, free, voyage: 1 }
     }
 
-    fn add(&mut self) -> Option<u32> {
-        if self.entries.len() == LIMIT_ENTRIES {
-            return None;
+    /// Whether `bytes` more can be put on the quay.
+    #[inline]
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        bytes <= self.quay.len() - self.used
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.loads.is_empty()
+    }
+
+    /// Copies `bytes`, for which there is room, and makes the request that sends them.
+    #[inline(always)]
+    pub(super) fn load(&mut self, socket: Handle, fd: RawFd, bytes: &[u8]) -> squeue::Entry {
+        let (start, index) = (self.used, self.loads.len());
+        self.used += bytes.len();
+        let copy = &mut self.quay[start..self.used];
+        copy.copy_from_slice(bytes);
+        self.loads.push(Load { socket, start, len: bytes.len() });
+        // WAITALL makes a short send a failure, DONTWAIT keeps the kernel from waiting for room: together, only
+        // what went through whole is silent.
+        send_entry(Fd(fd), copy, SendFlags::DONTWAIT | SendFlags::from_bits_retain(MSG_WAITALL))
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(index as u64)
+    }
+
+    /// Keeps what is left of a load after `sent` bytes, at an address that stays.
+    fn keep_rest(&mut self, load: Load, sent: usize) -> u32 {
+        let bytes = self.quay[load.start + sent..load.start + load.len].to_vec();
+        let rest = Rest { socket: load.socket, sent: 0, bytes };
+        match self.free.pop() {
+            Some(index) => {
+                self.rests[index as usize] = rest;
+                index
+            }
+            None => {
+                self.rests.push(rest);
+                self.rests.len() as u32 - 1
+            }
         }
-        let bytes = vec![0; BYTES].into_boxed_slice().try_into().expect("it is BYTES long");
-        self.entries.push(Entry { socket: Handle::default(), sent: 0, len: 0, bytes });
-        Some(self.entries.len() as u32 - 1)
     }
+}
 
-    /// What is left to be sent.
+/// msg(2): all or nothing. rustix has it for receiving only.
+const MSG_WAITALL: u32 = 0x100;
+
+impl Slot {
+    /// Whether bytes are on the quay, or a rest is under way.
     #[inline]
-    pub(super) fn rest(&self, index: u32) -> &[u8] {
-        let entry = &self.entries[index as usize];
-        &entry.bytes[entry.sent..entry.len]
+    pub(super) fn is_carrying(&self, carrier: &Carrier) -> bool {
+        self.is_loaded(carrier) || self.rest.is_some()
     }
 
-    /// Whose entry it is.
-    pub(super) fn socket(&self, index: u32) -> Handle {
-        self.entries[index as usize].socket
-    }
-
-    /// Notes that `count` more bytes were sent. True when that was all.
+    /// Whether bytes are on the quay, which the kernel has not seen.
     #[inline]
-    pub(super) fn advance(&mut self, index: u32, count: usize) -> bool {
-        let entry = &mut self.entries[index as usize];
-        entry.sent += count;
-        entry.sent >= entry.len
+    pub(super) fn is_loaded(&self, carrier: &Carrier) -> bool {
+        self.loaded_on == carrier.voyage
     }
 
-    /// Frees an entry, and says whose it was.
     #[inline]
-    pub(super) fn unload(&mut self, index: u32) -> Handle {
-        self.free.push(index);
-        self.entries[index as usize].socket
+    pub(super) fn note_load(&mut self, carrier: &Carrier) {
+        self.loaded_on = carrier.voyage;
     }
 }
 
 impl Uring {
-    /// Queues what is left of a carried send.
-    #[inline]
-    pub(super) fn carry(&mut self, index: u32, fd: RawFd) {
-        let entry = send_entry(Fd(fd), self.carrier.rest(index));
-        self.with_kernel += 1;
-        self.push(&entry.user_data(index.into()));
-    }
-
-    /// The kernel has done something about a carried send.
-    #[inline]
-    pub(super) fn carried(&mut self, index: u32, result: Result<u32, Errno>) {
-        self.with_kernel -= 1;
-        if let Ok(count) = result
-            && !self.carrier.advance(index, count as usize)
-        {
-            let socket = self.carrier.socket(index);
-            let fd = self.slots[socket].source.raw(); // open: its close waits for this
-            return self.carry(index, fd);
+    /// Looks what became of the carried sends, after the kernel was entered.
+    pub(super) fn settle(&mut self) {
+        self.collect();
+        if self.carrier.is_empty() || !self.ring.submission().is_empty() {
+            return; // nothing was carried, or the kernel did not take all of it yet
         }
-        let socket = self.carrier.unload(index);
-        let Some(slot) = self.slots.get_mut(socket) else { return };
-        slot.failed = result.err();
-        slot.carrying = None;
-        slot.in_flight -= 1;
-        if slot.closer.is_some() || !slot.held.is_empty() {
+        while self.ring.submission().cq_overflow() {
+            // A failure may be among what found no room in the queue.
+            if self.ring.submit().is_err() {
+                return;
+            }
+            self.collect();
+        }
+        let mut rests = Vec::new();
+        for entry in std::mem::take(&mut self.failed) {
+            rests.extend(self.load_failed(&entry));
+        }
+        self.carrier.voyage += 1;
+        self.carrier.used = 0;
+        self.carrier.loads.clear();
+        rests.into_iter().for_each(|index| self.send_rest(index));
+        for socket in std::mem::take(&mut self.behind) {
             self.release(socket);
         }
     }
 
-    /// Cancels the carried sends of descriptors that are being closed. They were attempted by now: if they are
-    /// not over, the peer does not read.
-    pub(super) fn give_up_carried(&mut self) {
-        for socket in std::mem::take(&mut self.doomed) {
-            if let Some(index) = self.slots.get(socket).and_then(|slot| slot.carrying) {
-                self.cancel_request(index.into());
+    /// A carried send did not go through: keeps its rest, unless there is no hope.
+    fn load_failed(&mut self, entry: &cqueue::Entry) -> Option<u32> {
+        let load = self.carrier.loads[entry.user_data() as usize];
+        let slot = self.slots.get_mut(load.socket)?;
+        let sent = match super::end::decode(entry.result()) {
+            Ok(count) => count as usize,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => {
+                slot.failed = Some(error);
+                return None;
             }
+        };
+        if slot.closer.is_some() || sent >= load.len {
+            return None; // it is being closed, and the peer does not read
         }
+        let index = self.carrier.keep_rest(load, sent);
+        slot.rest = Some(index);
+        slot.in_flight += 1;
+        Some(index)
     }
 
-    /// Goes on with what has waited for the end of a carried send.
-    pub(super) fn release(&mut self, handle: Handle) {
-        for token in std::mem::take(&mut self.slots[handle].held) {
-            if self.operations.contains_key(token) {
+    fn send_rest(&mut self, index: u32) {
+        let rest = &self.carrier.rests[index as usize];
+        let fd = self.slots[rest.socket].source.raw(); // open: its close waits for this
+        let entry = send_entry(Fd(fd), &rest.bytes[rest.sent..], SendFlags::empty());
+        self.with_kernel += 1;
+        self.push(&entry.user_data(REST | u64::from(index)));
+    }
+
+    /// The kernel has done something about a rest.
+    #[cold]
+    pub(super) fn rest_sent(&mut self, user_data: u64, result: Result<u32, Errno>) {
+        self.with_kernel -= 1;
+        let index = (user_data & !REST) as u32;
+        let rest = &mut self.carrier.rests[index as usize];
+        let socket = rest.socket;
+        if let Ok(count) = result {
+            rest.sent += count as usize;
+            if rest.sent < rest.bytes.len() {
+                return self.send_rest(index);
+            }
+        }
+        rest.bytes = Vec::new();
+        self.carrier.free.push(index);
+        let slot = &mut self.slots[socket];
+        slot.failed = result.err();
+        slot.rest = None;
+        slot.in_flight -= 1;
+        self.release(socket);
+    }
+
+    /// Gives up a rest that the peer has no room for.
+    pub(super) fn cancel_rest(&mut self, index: u32) {
+        self.cancel_request(REST | u64::from(index));
+    }
+
+    /// Goes on with what has waited behind carried bytes, unless a rest of them is under way.
+    fn release(&mut self, handle: Handle) {
+        let Some(slot) = self.slots.get_mut(handle).filter(|slot| slot.rest.is_none()) else {
+            return;
+        };
+        for token in std::mem::take(&mut slot.held) {
+            if self.operations.get(token).is_some_and(|held| held.stage == Stage::Here) {
                 match self.slots[handle].failed {
                     Some(error) => self.finish(token, Err(error.into())),
                     None => self.issue(token),
@@ -139,3 +227,11 @@ impl Uring {
         self.close_if_idle(handle);
     }
 }
+
+/// Whether a completion is the failure of a load.
+#[inline]
+pub(super) fn is_load(user_data: u64) -> bool {
+    user_data < REST
+}
+
+const _: () = assert!(REST < CARRIED);

@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 impl Uring {
     /// Takes in one completion of the kernel's, and says what it means for the loop.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_in(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
         let user_data = entry.user_data();
         if user_data < CARRIED {
-            self.carried(user_data as u32, decode(entry.result()));
+            self.rest_sent(user_data, decode(entry.result()));
             return None;
         }
         if user_data >= SILENT {
@@ -71,7 +71,7 @@ impl Uring {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn received_lent(
         &mut self,
         token: Token,
@@ -88,7 +88,12 @@ impl Uring {
             }
             Ok(count) => {
                 let id = cqueue::buffer_select(flags).expect("a lent receive took a buffer");
-                self.lent.lend(id, count as usize)
+                let lent = self.lent.lend(id, count as usize);
+                if more {
+                    let result = Ok(Outcome::Lent(lent));
+                    return Some(Completion { token, more, result, payload: Payload::Nothing });
+                }
+                lent
             }
             Err(Errno::NOBUFS) if !more => {
                 // More arrived in one turn than there are buffers. They are back at the end of it.
@@ -100,9 +105,6 @@ impl Uring {
             Err(error) => return Some(self.complete(token, Err(error.into()))),
         };
         let result = Ok(Outcome::Lent(lent));
-        if more {
-            return Some(Completion { token, more, result, payload: Payload::Nothing });
-        }
         if self.multishot || self.operations[token].cancelled {
             return Some(self.complete(token, result)); // the kernel has had enough: submit again
         }

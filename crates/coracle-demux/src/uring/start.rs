@@ -35,7 +35,12 @@ impl Uring {
                     let behind = goes_behind_sends(&operation);
                     let token = self.enlist(handle, operation);
                     match &mut self.slots[handle] {
-                        slot if behind && slot.carrying.is_some() => slot.held.push(token),
+                        slot if behind && slot.is_carrying(&self.carrier) => {
+                            slot.held.push(token);
+                            if slot.is_loaded(&self.carrier) {
+                                self.behind.push(handle);
+                            }
+                        }
                         _ => self.issue(token),
                     }
                     Submitted::Pending(token)
@@ -52,7 +57,8 @@ impl Uring {
         let (Some(slot), Payload::One(memory)) = (self.slots.get_mut(socket), &payload) else {
             return self.start(socket, Operation::Send { socket, payload });
         };
-        let free = slot.writer.is_none() && slot.closer.is_none() && slot.carrying.is_none();
+        let carrying = slot.is_carrying(&self.carrier);
+        let free = slot.writer.is_none() && slot.closer.is_none() && !carrying;
         if !free
             || slot.failed.is_some()
             || !slot.kind.is_socket()
@@ -60,7 +66,7 @@ impl Uring {
         {
             return self.start(socket, Operation::Send { socket, payload });
         }
-        let entry = send_entry(Fd(slot.source.raw()), memory.as_slice());
+        let entry = send_entry(Fd(slot.source.raw()), memory.as_slice(), SendFlags::empty());
         let token = self.operations.insert(InFlight {
             operation: Operation::Send { socket, payload },
             handle: socket,
@@ -128,7 +134,7 @@ impl Uring {
                     .flags(squeue::Flags::BUFFER_SELECT)
             }
             Operation::Send { payload: Payload::One(memory), .. } if socket => {
-                send_entry(fd, memory.as_slice())
+                send_entry(fd, memory.as_slice(), SendFlags::empty())
             }
             Operation::Send { payload, .. } if socket => {
                 let mut vectored = Box::new(Vectored::new(payload));
@@ -349,15 +355,13 @@ impl Uring {
     /// Asks for the end of everything in flight on a descriptor.
     pub(super) fn cancel_all(&mut self, handle: Handle) {
         let slot = &self.slots[handle];
-        if slot.carrying.is_some() {
-            // Bytes that were taken over deserve one attempt, which may not even have been made yet.
-            self.doomed.push(handle);
+        let (reader, writer, rest) = (slot.reader, slot.writer, slot.rest);
+        let known = [reader.is_some(), writer.is_some(), rest.is_some()];
+        let all = slot.in_flight == known.into_iter().filter(|&it| it).count();
+        if let Some(index) = rest {
+            self.cancel_rest(index); // it has had its attempt: the peer does not read
         }
-        let known = usize::from(slot.reader.is_some())
-            + usize::from(slot.writer.is_some())
-            + usize::from(slot.carrying.is_some());
-        if slot.in_flight == known {
-            let (reader, writer) = (slot.reader, slot.writer);
+        if all {
             reader.into_iter().chain(writer).for_each(|token| self.cancel(token));
             return;
         }
@@ -421,9 +425,9 @@ pub(super) fn is_close(operation: &Operation) -> bool {
 }
 
 #[inline]
-pub(super) fn send_entry(fd: Fd, bytes: &[u8]) -> squeue::Entry {
+pub(super) fn send_entry(fd: Fd, bytes: &[u8], flags: SendFlags) -> squeue::Entry {
     opcode::Send::new(fd, bytes.as_ptr(), length(bytes.len()))
-        .flags(SendFlags::NOSIGNAL.bits() as i32)
+        .flags((SendFlags::NOSIGNAL | flags).bits() as i32)
         .build()
 }
 

@@ -5,6 +5,7 @@ use coracle_demux::{
     Address, Backend, Completion, Demux, Finished, Handle, Operation, Outcome, Payload, Settings,
     SocketKind, SocketOption, Submitted, Token,
 };
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -21,6 +22,8 @@ pub(crate) struct Harness {
     kernel: Option<Kernel>,
     /// Completions that came while another was awaited.
     kept: VecDeque<Completion>,
+    /// To be removed at the end.
+    files: RefCell<Vec<PathBuf>>,
 }
 
 /// An operation that was submitted.
@@ -48,13 +51,14 @@ impl Harness {
                 demux: Box::new(kernel.demux()),
                 kernel: Some(kernel),
                 kept: VecDeque::new(),
+                files: RefCell::default(),
             };
         }
         let mut settings = Settings::default();
         settings.backend = Some(backend);
         let demux = coracle_demux::open(settings).expect("the backend opens");
         assert_eq!(demux.backend(), backend, "no fallback: this kernel must have them all");
-        Harness { demux, kernel: None, kept: VecDeque::new() }
+        Harness { demux, kernel: None, kept: VecDeque::new(), files: RefCell::default() }
     }
 
     pub(crate) fn is_simulated(&self) -> bool {
@@ -119,6 +123,12 @@ impl Harness {
     pub(crate) fn run(&mut self, operation: Operation) -> io::Result<Outcome> {
         let submission = self.submit(operation);
         self.finish(submission).result
+    }
+
+    /// What has completed by now.
+    pub(crate) fn look(&mut self) -> Vec<Completion> {
+        self.demux.wait(Some(Duration::ZERO)).expect("wait");
+        std::iter::from_fn(|| self.demux.next()).collect()
     }
 
     /// Everything that completes without further doing.
@@ -277,6 +287,7 @@ impl Harness {
             Some(kernel) => kernel.add_file(&path, contents),
             None => std::fs::write(&path, contents).expect("a temporary file"),
         }
+        self.files.borrow_mut().push(path.clone());
         path
     }
 }
@@ -285,6 +296,9 @@ impl Drop for Harness {
     fn drop(&mut self) {
         if std::thread::panicking() && self.is_simulated() {
             eprintln!("simulated with seed 1");
+        }
+        for file in self.files.take() {
+            let _ = std::fs::remove_file(file); // a simulated one is not there
         }
     }
 }

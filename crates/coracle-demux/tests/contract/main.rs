@@ -90,6 +90,8 @@ suite! {
         rule_07_stretches_are_sent_in_order,
         rule_07_tried_send_sends_what_it_says_and_no_more,
         rule_07_tried_sends_keep_their_place,
+        rule_07_tried_sends_to_a_slow_reader_lose_nothing,
+        rule_07_many_tried_sends_in_one_turn,
         rule_05_close_after_a_tried_send_delivers_or_gives_up,
         rule_07_shared_memory_is_sent_on_many_connections,
     }

@@ -171,6 +171,39 @@ pub(crate) fn rule_07_tried_sends_keep_their_place(h: &mut Harness) {
     }
 }
 
+/// A peer that does not read for a while gets everything that was taken from the sender, in its order.
+pub(crate) fn rule_07_tried_sends_to_a_slow_reader_lose_nothing(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let mut sent: Vec<u8> = Vec::new();
+    let mut lengths = (1..=4096).step_by(61).cycle();
+    let mut refused = 0;
+    while refused < 2 {
+        let length = lengths.next().unwrap();
+        let piece: Vec<u8> = (sent.len()..sent.len() + length).map(|at| (at % 251) as u8).collect();
+        let tried = h.demux.try_send(a, &piece).unwrap();
+        sent.extend_from_slice(&piece[..tried]);
+        refused = if tried == 0 { refused + 1 } else { 0 };
+        let told = if tried == 0 { h.settle() } else { h.look() };
+        assert!(told.is_empty(), "nobody is told of a tried send: {told:?}");
+        assert!(sent.len() < 64 << 20, "the socket never fills");
+    }
+    let how = std::net::Shutdown::Write;
+    let shutdown = h.submit(Operation::Shutdown { socket: a, how }); // behind everything
+    assert!(h.receive_exactly(b, sent.len()) == sent, "other bytes than were sent");
+    assert_eq!(h.receive(b, 1).unwrap(), b"");
+    h.finish(shutdown).result.unwrap();
+}
+
+/// More in one turn than a backend may have prepared itself for.
+pub(crate) fn rule_07_many_tried_sends_in_one_turn(h: &mut Harness) {
+    let pairs: Vec<_> = (0..40).map(|_| h.connection()).collect();
+    let sent: Vec<usize> =
+        pairs.iter().map(|&(a, _)| h.demux.try_send(a, &[b'x'; 4096]).unwrap()).collect();
+    for (&(_, b), sent) in pairs.iter().zip(sent) {
+        assert_eq!(h.receive_exactly(b, sent), vec![b'x'; sent]);
+    }
+}
+
 /// A close right after a send does not swallow it; one behind a peer that does not read ends all the same.
 pub(crate) fn rule_05_close_after_a_tried_send_delivers_or_gives_up(h: &mut Harness) {
     for _ in 0..50 {
