@@ -110,11 +110,16 @@ impl Stepper {
 
 impl Drop for Stepper {
     fn drop(&mut self) {
-        for &thread in &self.threads {
+        for &thread in self.threads.iter().filter(|&&thread| !is_kernels(thread)) {
             // Fails when the thread was killed meanwhile; then there is nothing to let go.
             let _ = release(thread);
         }
     }
+}
+
+/// Whether a thread is a worker of io_uring's, which looks like one of the program's and never stops.
+fn is_kernels(thread: libc::pid_t) -> bool {
+    fs::read_to_string(format!("/proc/{thread}/comm")).is_ok_and(|name| name.starts_with("iou-"))
 }
 
 /// Stops a thread, which may be inside a system call, and lets it go.

@@ -466,6 +466,7 @@ impl Demux for Uring {
         }
         match operation {
             Operation::Send { socket, payload } => self.start_send(socket, payload),
+            Operation::Shutdown { socket, how } => self.start_shutdown(socket, how),
             Operation::Close { handle } => self.start_close(handle, operation),
             Operation::Open { .. } => self.start_open(operation),
             Operation::ChildExit { pid } => self.start_child_exit(pid, operation),
@@ -535,7 +536,8 @@ impl Demux for Uring {
             self.hand_over(); // and then, with the rest of this wait, what has to go behind
         }
         self.collect();
-        let busy = !self.finished.is_empty() || self.taken < self.arrived.len();
+        let busy =
+            !self.finished.is_empty() || self.taken < self.arrived.len() || !self.behind.is_empty(); // the kernel was interrupted: do not sleep before they are handed over
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
         self.settle();
         self.note_signals();
@@ -560,7 +562,8 @@ impl Demux for Uring {
     }
 
     fn flush(&mut self) {
-        if !self.fork.is_forked() {
+        // What is handed over may let others go that have waited behind it.
+        while !self.fork.is_forked() && !self.ring.submission().is_empty() {
             self.hand_over();
         }
     }

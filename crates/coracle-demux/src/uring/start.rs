@@ -7,7 +7,9 @@ use crate::descriptor::{Kind, Source};
 use crate::file::{self, Work};
 use crate::lent::Lent;
 use crate::memory::Payload;
-use crate::operation::{Completion, Handle, Interest, Operation, Outcome, Submitted, Token};
+use crate::operation::{
+    Completion, Finished, Handle, Interest, Operation, Outcome, Submitted, Token,
+};
 use crate::{poll, socket};
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
@@ -79,6 +81,29 @@ impl Uring {
         self.with_kernel += 1;
         self.push(&entry.user_data(token.data().as_ffi()));
         Submitted::Pending(token)
+    }
+
+    /// Ends a direction at once, unless carried bytes have to go first.
+    pub(super) fn start_shutdown(&mut self, socket: Handle, how: Shutdown) -> Submitted {
+        let operation = Operation::Shutdown { socket, how };
+        let free = match self.slot(socket) {
+            Ok(slot) if matches!(slot.source, Source::Lent(_)) => false,
+            Ok(slot) => how == Shutdown::Read || !slot.is_carrying(&self.carrier),
+            Err(_) => false,
+        };
+        if !free || self.claim(socket, &operation).is_err() {
+            return self.start(socket, operation);
+        }
+        let result = self.shut_down(socket, how);
+        Submitted::Done(Finished { result, payload: Payload::Nothing })
+    }
+
+    /// shutdown(2). It never waits; io_uring's own always takes a kernel thread.
+    fn shut_down(&mut self, handle: Handle, how: Shutdown) -> io::Result<Outcome> {
+        if self.slots[handle].writer.is_some() {
+            self.hand_over(); // a send that is only queued was submitted first
+        }
+        socket::shutdown(&self.slots[handle].source, how).map(|()| Outcome::Nothing)
     }
 
     /// Whether `operation` may be in flight on `handle` beside what is there.
@@ -166,15 +191,11 @@ impl Uring {
                 }
                 Err(error) => return self.finish(token, Err(error)),
             },
-            Operation::Shutdown { how, .. } => opcode::Shutdown::new(
-                fd,
-                match how {
-                    Shutdown::Read => 0,
-                    Shutdown::Write => 1,
-                    Shutdown::Both => 2,
-                },
-            )
-            .build(),
+            Operation::Shutdown { how, .. } => {
+                let (handle, how) = (in_flight.handle, *how);
+                let result = self.shut_down(handle, how);
+                return self.finish(token, result);
+            }
             Operation::Poll { interest, .. } => {
                 opcode::PollAdd::new(fd, poll::flags(*interest).bits().into()).build()
             }
