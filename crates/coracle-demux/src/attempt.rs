@@ -66,7 +66,6 @@ pub(crate) fn is_of_the_connection(error: Errno) -> bool {
             | Errno::HOSTDOWN
             | Errno::NONET
             | Errno::HOSTUNREACH
-            | Errno::OPNOTSUPP
             | Errno::NETUNREACH
     )
 }

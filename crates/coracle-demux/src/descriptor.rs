@@ -34,6 +34,11 @@ impl Source {
     pub(crate) fn raw(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
+
+    /// Whether a thread works on it.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Source::File(file) if Arc::strong_count(file) > 1)
+    }
 }
 
 /// What kind of thing a descriptor is, as far as the seam treats kinds differently.

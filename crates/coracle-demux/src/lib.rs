@@ -94,7 +94,7 @@ use std::time::{Duration, Instant};
 ///    generation-checked: a stale one is answered with `EBADF` and touches nothing.
 /// 2. **Submit** answers [`Done`](Submitted::Done) or [`Pending`](Submitted::Pending). Nothing of the
 ///    caller's runs inside `submit` or `cancel`. A backend may say either wherever the operation can
-///    finish at once (io_uring says `Pending`, the readiness backends mostly `Done`, the simulator tosses
+///    finish at once (io_uring mostly says `Pending`, the readiness backends `Done`, the simulator tosses
 ///    a coin); multishot operations are always `Pending` unless refused.
 /// 3. **Exactly one final completion** (`more == false`) follows each `Pending`. The multishot operations
 ///    `Accept`, `ReceiveLent` and `Signal` may have any number before it, and may end at any time without
@@ -236,8 +236,14 @@ pub trait Demux {
 
     // --- Looking in ------------------------------------------------------------------------------------
 
-    /// How many operations are in flight.
+    /// How many operations are in flight, and tried sends that are not over.
     fn in_flight(&self) -> usize;
+
+    /// Whether the next [`wait`](Demux::wait) would not sleep because of something that is known already, so that
+    /// [`as_fd`](Demux::as_fd) need not tell of it.
+    fn is_busy(&self) -> bool {
+        false
+    }
 
     /// What is in flight, a line each: `token operation on descriptor`.
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result;

@@ -273,7 +273,7 @@ impl<P: Poller> Adaptor<P> {
 
     /// Takes in what a thread has done.
     fn finish_job(&mut self, token: Token, report: Report) {
-        let Some(in_flight) = self.operations.get_mut(token) else {
+        let Some(in_flight) = self.operations.get_mut(token).filter(|it| !it.ended) else {
             return; // a send_file that was cancelled while its bytes were read
         };
         let handle = in_flight.handle;
@@ -445,7 +445,8 @@ impl<P: Poller> Demux for Adaptor<P> {
         let idle = slot.reader.is_none()
             && slot.writer.is_none()
             && slot.polls.is_empty()
-            && slot.jobs == 0;
+            && slot.jobs == 0
+            && !slot.source.is_shared();
         if !idle {
             return Err(Errno::BUSY.into());
         }
@@ -463,6 +464,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.fork.check()?;
         let slot = self.slot(socket)?;
         if slot.writer.is_some() {
             return Err(Errno::ALREADY.into());
@@ -582,6 +584,13 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn in_flight(&self) -> usize {
         self.operations.len()
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.finished.is_empty()
+            || !self.runnable.is_empty()
+            || !self.again.is_empty()
+            || (!self.starved.is_empty() && self.lent.has_returned())
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -25,9 +25,10 @@ mod ring;
 mod start;
 
 use crate::address::Address;
+use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::file::{Fact, Report};
+use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
@@ -91,6 +92,8 @@ pub(crate) struct Uring {
     behind: Vec<Handle>,
     /// Whether the kernel repeats receives and accepts by itself.
     multishot: bool,
+    /// Whether the kernel tells how much of a send that may not wait went through (6.1).
+    carrying: bool,
     wakeup: Wakeup,
     signals: Inbox,
     threads: Threads,
@@ -197,6 +200,7 @@ impl Uring {
             failed: Vec::new(),
             behind: Vec::new(),
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),
+            carrying: settings.modern_uring && kernel_is_at_least(6, 1),
             signals: Inbox::new(waker.clone()),
             wakeup,
             threads: settings.threads.clone(),
@@ -244,8 +248,9 @@ impl Uring {
     #[inline(always)]
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what the entry points to is owned by the operation's place in the table, at
-            // addresses that stay, until the final completion.
+            // SAFETY: what the entry points to is owned by the operation's place in the table or by a rest of the
+            // carrier, at addresses that stay, until the final completion; or it lies on the quay, which is not
+            // used again before the kernel has taken the entry and is done with it.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
@@ -345,11 +350,10 @@ impl Uring {
     }
 
     fn note_reports(&mut self) {
-        for (token, report) in self.reports.take() {
+        for (token, _) in self.reports.take() {
             let stage = self.operations.get(token).map(|in_flight| in_flight.stage);
             if stage == Some(Stage::Thread) {
-                debug_assert!(matches!(report.result, Ok(Fact::Warm)), "threads only warm files");
-                self.attempt_send_file(token, true);
+                self.attempt_send_file(token, true); // warm, or without a thread that could have warmed it
             }
         }
     }
@@ -428,13 +432,11 @@ impl Demux for Uring {
 
     fn reclaim(&mut self, handle: Handle) {
         let Ok(slot) = self.slot(handle) else { return };
-        if slot.in_flight > 0 {
+        if slot.in_flight > 0 && !self.fork.is_forked() {
             self.cancel_all(handle);
-            if !self.fork.is_forked() {
-                // The descriptor may be closed as soon as this returns: requests that are only queued
-                // would then look up its number again. Handed over, they hold the file itself.
-                self.hand_over();
-            }
+            // The descriptor may be closed as soon as this returns: requests that are only queued
+            // would then look up its number again. Handed over, they hold the file itself.
+            self.hand_over();
         }
         // What is in flight no longer finds its slot, which is as well: there is nothing to close.
         self.slots.remove(handle);
@@ -445,7 +447,7 @@ impl Demux for Uring {
             self.hand_over();
         }
         let slot = self.slot(handle)?;
-        if slot.in_flight > 0 {
+        if slot.in_flight > 0 || slot.is_loaded(&self.carrier) || slot.source.is_shared() {
             return Err(Errno::BUSY.into());
         }
         if let Source::Lent(_) = slot.source {
@@ -487,19 +489,26 @@ impl Demux for Uring {
         if slot.writer.is_some() {
             return Err(Errno::ALREADY.into());
         }
-        if let Some(error) = slot.failed {
+        if let Some(error) = slot.failed.take() {
             return Err(error.into());
         }
         let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
         let fd = fd.as_raw_fd();
+        if !self.carrying {
+            return attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0));
+        }
         let fits = !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
         if slot.is_carrying(&self.carrier) || !fits || !slot.kind.is_socket() {
             return Ok(0);
         }
-        if !self.carrier.has_room(bytes.len()) {
+        // Once loaded, it has to be queued before the kernel is entered.
+        if self.ring.submission().is_full() || !self.carrier.has_room(bytes.len()) {
             self.hand_over();
-            return self.try_send(socket, bytes);
+            if !self.ring.submission().is_empty() {
+                return Ok(0); // the kernel is short of something
+            }
         }
+        let slot = &mut self.slots[socket];
         slot.note_load(&self.carrier);
         let entry = self.carrier.load(socket, fd, bytes);
         self.push(&entry);
@@ -507,6 +516,9 @@ impl Demux for Uring {
     }
 
     fn cancel(&mut self, token: Token) {
+        if self.fork.is_forked() {
+            return; // the queue is shared with the parent
+        }
         let Some(in_flight) = self.operations.get_mut(token) else { return };
         if is_close(&in_flight.operation) {
             return;
@@ -527,7 +539,8 @@ impl Demux for Uring {
         if let Some(notice) = self.notice.get() {
             notice.clear();
         }
-        if self.buffers.refill() && !self.starved.is_empty() {
+        self.buffers.refill();
+        if !self.starved.is_empty() && self.buffers.has_any() {
             for token in std::mem::take(&mut self.starved) {
                 self.issue(token);
             }
@@ -536,8 +549,9 @@ impl Demux for Uring {
             self.hand_over(); // and then, with the rest of this wait, what has to go behind
         }
         self.collect();
-        let busy =
-            !self.finished.is_empty() || self.taken < self.arrived.len() || !self.behind.is_empty(); // the kernel was interrupted: do not sleep before they are handed over
+        // If something is still behind or has failed, the kernel was interrupted: it must be handed over first.
+        let unsettled = !self.behind.is_empty() || !self.failed.is_empty();
+        let busy = !self.finished.is_empty() || self.taken < self.arrived.len() || unsettled;
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
         self.settle();
         self.note_signals();
@@ -573,7 +587,14 @@ impl Demux for Uring {
     }
 
     fn in_flight(&self) -> usize {
-        self.operations.len()
+        self.operations.len() + self.carrier.in_flight()
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.finished.is_empty()
+            || self.taken < self.arrived.len()
+            || !self.failed.is_empty()
+            || (!self.starved.is_empty() && self.buffers.has_any())
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {
@@ -604,9 +625,9 @@ impl Drop for Uring {
         }
         let tokens: Vec<Token> = self.operations.keys().collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
+        self.hand_over(); // what is carried has its attempt
         let rests: Vec<u32> = self.slots.values().filter_map(|slot| slot.rest).collect();
         rests.into_iter().for_each(|index| self.cancel_rest(index));
-        self.hand_over();
         let deadline = Instant::now() + DROP_TIMEOUT;
         while self.with_kernel > 0 && Instant::now() < deadline {
             if self.wait(Some(DROP_TIMEOUT / 20)).is_err() {

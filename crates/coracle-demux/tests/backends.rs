@@ -316,6 +316,59 @@ fn a4_uring_survives_tiny_queues() {
     }
 }
 
+/// Small sends that are carried, more of them than the queue takes and larger than the place they wait in.
+#[test]
+fn a4_uring_tried_sends_survive_tiny_queues() {
+    let _shared = shared();
+    for modern in [true, false] {
+        let mut demux = open(Backend::Uring, |settings| {
+            settings.limit_submissions = 2;
+            settings.modern_uring = modern;
+        });
+        let pairs: Vec<(Handle, Handle)> = (0..100).map(|_| demux.socket_pair().unwrap()).collect();
+        let message = |number: usize| vec![number as u8; if number % 3 == 0 { 4096 } else { 10 }];
+        for (number, &(a, _)) in pairs.iter().enumerate() {
+            assert_eq!(demux.try_send(a, &message(number)).unwrap(), message(number).len());
+        }
+        for (number, &(_, b)) in pairs.iter().enumerate() {
+            let token = pending(demux.submit(Operation::ReceiveLent { socket: b }));
+            let mut received = Vec::new();
+            drive(&mut *demux, |demux| {
+                while let Some(completion) = demux.next() {
+                    assert_eq!(completion.token, token);
+                    let Ok(Outcome::Lent(bytes)) = completion.result else { panic!("not lent") };
+                    received.extend_from_slice(&bytes);
+                }
+                (received.len() >= message(number).len()).then_some(())
+            });
+            assert!(received == message(number), "socket {number} got somebody else's bytes");
+        }
+    }
+}
+
+/// A receive that found no buffer goes on when there is one, also if they were given back before it was noticed.
+#[test]
+fn a4_uring_receive_without_a_buffer_is_not_forgotten() {
+    let _shared = shared();
+    let mut demux = open(Backend::Uring, |settings| {
+        settings.limit_lent_buffers = 2;
+    });
+    let pairs: Vec<(Handle, Handle)> = (0..4).map(|_| demux.socket_pair().unwrap()).collect();
+    for &(a, b) in &pairs {
+        pending(demux.submit(Operation::ReceiveLent { socket: b }));
+        assert_eq!(demux.try_send(a, b"ahoy").unwrap(), 4);
+    }
+    let mut received = 0;
+    drive(&mut *demux, |demux| {
+        // One completion a turn: buffers come back in other turns than those that want for one.
+        if let Some(completion) = demux.next() {
+            let Ok(Outcome::Lent(bytes)) = completion.result else { panic!("not lent") };
+            received += bytes.len();
+        }
+        (received == 16).then_some(())
+    });
+}
+
 #[test]
 fn a4_unfit_limits_are_refused_with_their_name() {
     let mut settings = Settings::default();

@@ -191,6 +191,11 @@ impl Shared {
         }
     }
 
+    /// Whether somebody has asked for another turn.
+    pub(crate) fn is_nudged(&self) -> bool {
+        self.nudged.load(Ordering::SeqCst)
+    }
+
     /// A turn begins: whoever asked for one has it.
     #[inline]
     pub(crate) fn begin_turn(&self) {

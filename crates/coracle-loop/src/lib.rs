@@ -412,6 +412,9 @@ impl Loop {
     /// drive this one by [`run_ready`](Loop::run_ready). `None`: until something happens.
     pub fn timeout(&self) -> Option<Duration> {
         self.inner.demux.borrow_mut().flush();
+        if self.inner.demux.borrow().is_busy() || self.inner.shared.is_nudged() {
+            return Some(Duration::ZERO);
+        }
         self.time_to_sleep(Sleep::UntilNextTimer)
     }
 

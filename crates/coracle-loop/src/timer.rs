@@ -324,8 +324,8 @@ pub struct RemoteTimer {
 }
 
 impl RemoteTimer {
-    /// Ends the timer. True if it will never fire (again); false if it was over, or is firing for the last
-    /// time at this moment.
+    /// Ends the timer: after this it does not begin to fire. True if it was waiting; false if it was over, or is
+    /// firing at this moment.
     pub fn cancel(&self) -> bool {
         let id = self.id;
         let cancelled = self.remote.cancel();

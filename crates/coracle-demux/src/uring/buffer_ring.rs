@@ -54,8 +54,14 @@ impl BufferRing {
         Ok(ring)
     }
 
-    /// Gives every buffer that has come back to the kernel again. Says whether there were any.
-    pub(super) fn refill(&mut self) -> bool {
+    /// Whether the kernel has a buffer, or will have one as soon as completions are looked at.
+    pub(super) fn has_any(&self) -> bool {
+        let lent = Rc::strong_count(&self.pool) - 2; // each `Lent` counts; so do this ring and its owner
+        lent < usize::from(self.mask) + 1
+    }
+
+    /// Gives every buffer that has come back to the kernel again.
+    pub(super) fn refill(&mut self) {
         let mut any = false;
         while let Some(id) = self.pool.take_returned() {
             self.push(id);
@@ -64,7 +70,6 @@ impl BufferRing {
         if any {
             self.publish();
         }
-        any
     }
 
     fn push(&mut self, id: u16) {

@@ -74,6 +74,11 @@ impl Carrier {
         self.loads.is_empty()
     }
 
+    /// How many sends are not over.
+    pub(super) fn in_flight(&self) -> usize {
+        self.loads.len() + self.rests.len() - self.free.len()
+    }
+
     /// Copies `bytes`, for which there is room, and makes the request that sends them.
     #[inline(always)]
     pub(super) fn load(&mut self, socket: Handle, fd: RawFd, bytes: &[u8]) -> squeue::Entry {
@@ -191,15 +196,19 @@ impl Uring {
         let index = (user_data & !REST) as u32;
         let rest = &mut self.carrier.rests[index as usize];
         let socket = rest.socket;
-        if let Ok(count) = result {
-            rest.sent += count as usize;
-            if rest.sent < rest.bytes.len() {
-                return self.send_rest(index);
+        let slot = &mut self.slots[socket];
+        let again = match result {
+            Ok(count) => {
+                rest.sent += count as usize;
+                rest.sent < rest.bytes.len()
             }
+            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+        };
+        if again && slot.closer.is_none() {
+            return self.send_rest(index);
         }
         rest.bytes = Vec::new();
         self.carrier.free.push(index);
-        let slot = &mut self.slots[socket];
         slot.failed = result.err();
         slot.rest = None;
         slot.in_flight -= 1;
@@ -216,9 +225,10 @@ impl Uring {
         let Some(slot) = self.slots.get_mut(handle).filter(|slot| slot.rest.is_none()) else {
             return;
         };
+        let failed = if slot.held.is_empty() { None } else { slot.failed.take() };
         for token in std::mem::take(&mut slot.held) {
             if self.operations.get(token).is_some_and(|held| held.stage == Stage::Here) {
-                match self.slots[handle].failed {
+                match failed {
                     Some(error) => self.finish(token, Err(error.into())),
                     None => self.issue(token),
                 }

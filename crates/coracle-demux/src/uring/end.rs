@@ -50,6 +50,11 @@ impl Uring {
         let result = decode(entry.result());
         match in_flight.operation {
             Operation::ReceiveLent { .. } => self.received_lent(token, result, entry.flags(), more),
+            Operation::Send { .. } | Operation::Receive { .. }
+                if matches!(result, Err(Errno::AGAIN | Errno::INTR)) =>
+            {
+                self.again(token, |uring| uring.issue(token))
+            }
             Operation::Send { .. } => {
                 let result = result.map(|count| Outcome::Count(count as usize));
                 Some(self.complete(token, result.map_err(io::Error::from)))

@@ -91,8 +91,11 @@ impl Uring {
             Ok(slot) => how == Shutdown::Read || !slot.is_carrying(&self.carrier),
             Err(_) => false,
         };
-        if !free || self.claim(socket, &operation).is_err() {
+        if !free {
             return self.start(socket, operation);
+        }
+        if let Err(error) = self.claim(socket, &operation) {
+            return operation.refuse(error);
         }
         let result = self.shut_down(socket, how);
         Submitted::Done(Finished { result, payload: Payload::Nothing })
@@ -107,10 +110,12 @@ impl Uring {
     }
 
     /// Whether `operation` may be in flight on `handle` beside what is there.
-    pub(super) fn claim(&self, handle: Handle, operation: &Operation) -> io::Result<()> {
-        let slot = &self.slots[handle];
-        if let Some(error) = slot.failed.filter(|_| goes_behind_sends(operation)) {
-            return Err(error.into());
+    pub(super) fn claim(&mut self, handle: Handle, operation: &Operation) -> io::Result<()> {
+        let slot = &mut self.slots[handle];
+        if goes_behind_sends(operation)
+            && let Some(error) = slot.failed.take()
+        {
+            return Err(error.into()); // a carried send failed: the first to hear of it is told
         }
         match direction(operation) {
             Direction::Receiving if slot.reader.is_some() => Err(Errno::ALREADY.into()),

@@ -239,6 +239,39 @@ pub(crate) fn b10_post_from_another_thread_is_seen_by_who_drives_it(h: &Harness)
     drive(&h.lp, || done.get());
 }
 
+pub(crate) fn b10_what_the_loop_knows_already_is_seen_by_who_drives_it(h: &Harness) {
+    // Data and the end of the stream in one event; and an answer, with the end of ours behind it.
+    let listener = h.lp.listen(&"127.0.0.1:0".parse().unwrap(), 16).unwrap();
+    let address = h.lp.local_address(listener).unwrap().ip().unwrap();
+    let ended = Rc::new(Cell::new(false));
+    let set = Rc::clone(&ended);
+    let accept = move |lp: &Loop, _: u32, completion: Completion| {
+        let Ok(Outcome::Accepted(socket)) = completion.result else { return };
+        let set = Rc::clone(&set);
+        let echo = move |lp: &Loop, _: u32, completion: Completion| match completion.result {
+            Ok(Outcome::Lent(bytes)) if !bytes.is_empty() => {
+                assert_eq!(lp.try_send(socket, &bytes).unwrap(), bytes.len());
+            }
+            _ => {
+                let set = Rc::clone(&set);
+                let shutdown = Operation::Shutdown { socket, how: std::net::Shutdown::Write };
+                lp.operate(shutdown, move |_, _| set.set(true));
+            }
+        };
+        lp.submit(Operation::ReceiveLent { socket }, &Rc::new(echo), 0);
+    };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"ahoy").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    h.lp.submit(Operation::Accept { listener }, &Rc::new(accept), 0);
+    drive(&h.lp, || ended.get());
+    let mut echo = String::new();
+    stream.read_to_string(&mut echo).unwrap();
+    assert_eq!(echo, "ahoy");
+    h.lp.handle().wake();
+    assert_eq!(h.lp.timeout(), Some(Duration::ZERO), "somebody wants a turn");
+}
+
 pub(crate) fn b10_timer_is_seen_in_the_timeout(h: &Harness) {
     assert_eq!(h.lp.timeout(), None, "nothing is to come");
     let start = Instant::now();

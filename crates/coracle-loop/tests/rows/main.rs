@@ -237,6 +237,7 @@ suite! {
         embedding::{
             b10_another_loop_can_drive_this_one,
             b10_post_from_another_thread_is_seen_by_who_drives_it,
+            b10_what_the_loop_knows_already_is_seen_by_who_drives_it,
             b10_timer_is_seen_in_the_timeout,
         }
     }
@@ -248,6 +249,7 @@ suite! {
         embedding::{
             b10_another_loop_can_drive_this_one,
             b10_post_from_another_thread_is_seen_by_who_drives_it,
+            b10_what_the_loop_knows_already_is_seen_by_who_drives_it,
             b10_timer_is_seen_in_the_timeout,
         }
     }
