@@ -326,7 +326,8 @@ fn a4_uring_tried_sends_survive_tiny_queues() {
             settings.modern_uring = modern;
         });
         let pairs: Vec<(Handle, Handle)> = (0..100).map(|_| demux.socket_pair().unwrap()).collect();
-        let message = |number: usize| vec![number as u8; if number % 3 == 0 { 4096 } else { 10 }];
+        let message =
+            |number: usize| vec![number as u8; if number.is_multiple_of(3) { 4096 } else { 10 }];
         for (number, &(a, _)) in pairs.iter().enumerate() {
             assert_eq!(demux.try_send(a, &message(number)).unwrap(), message(number).len());
         }
