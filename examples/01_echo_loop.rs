@@ -9,7 +9,7 @@
 //! them. So a peer that does not read its echo is not read from either, and nothing grows.
 
 use coracle::Loop;
-use coracle::demux::{Completion, Handle, Operation, Outcome, Payload};
+use coracle::demux::{Completion, Handle, Operation, Outcome, Payload, Submitted};
 use std::{env, io, rc::Rc, time::Duration};
 
 fn main() -> io::Result<()> {
@@ -35,7 +35,8 @@ pub(crate) fn accept(lp: &Loop, listener: Handle) {
             lp.after(Duration::from_millis(100), move |lp| accept(lp, listener));
         }
     };
-    lp.submit(Operation::Accept { listener }, &Rc::new(accepted), 0);
+    let submitted = lp.submit(Operation::Accept { listener }, &Rc::new(accepted), 0);
+    assert!(matches!(submitted, Submitted::Pending(_)), "refused: {submitted:?}");
 }
 
 fn receive(lp: &Loop, socket: Handle, space: Vec<u8>) {

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! So a program that has a main loop already (a user interface, a game, a C library) can have a server in
-//! it, on the same thread. It ends by itself.
+//! it, on the same thread. It ends by itself. Needs a backend with a descriptor: io_uring or epoll.
 
 use coracle::Loop;
-use coracle::demux::{Operation, Payload};
+use coracle::demux::{Operation, Outcome, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::time::Duration;
@@ -21,7 +21,11 @@ fn main() -> io::Result<()> {
     // Something for the loop to do: a message after 20 ms, and its answer.
     lp.operate(Operation::Receive { socket: b, space: vec![0; 16].into() }, move |lp, finished| {
         println!("received {:?}", finished.result);
-        lp.operate(Operation::Send { socket: b, payload: finished.payload }, |_, finished| {
+        let mut bytes = finished.payload.into_vec();
+        if let Ok(Outcome::Count(count)) = finished.result {
+            bytes.truncate(count);
+        }
+        lp.operate(Operation::Send { socket: b, payload: bytes.into() }, |_, finished| {
             println!("answered {:?}", finished.result);
         });
     });

@@ -36,7 +36,9 @@ pub(crate) fn run(address: &Address, backend: Option<Backend>) -> io::Result<()>
     if let Some(backend) = backend {
         builder = builder.backend(backend);
     }
-    let lp = builder.build()?;
+    let lp = builder.build().map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot make an event loop: {error}"))
+    })?;
     let listener = lp.listen(address, BACKLOG)?;
     Rc::new(Listener { listener }).accept(&lp);
     lp.on_terminate(Loop::stop)?;
@@ -45,7 +47,14 @@ pub(crate) fn run(address: &Address, backend: Option<Backend>) -> io::Result<()>
     if let Some(ip) = address.ip() {
         println!("talk to it: nc {} {}; stop it: Ctrl-C", ip.ip(), ip.port());
     }
+    let path = address.path();
+    if let Some(path) = path {
+        println!("talk to it: nc -U {}; stop it: Ctrl-C", path.display());
+    }
     lp.run()?;
+    if let Some(path) = path {
+        let _ = std::fs::remove_file(path); // else the next one could not listen there
+    }
     println!("coracle echo: stopped");
     Ok(())
 }
@@ -219,7 +228,7 @@ impl Connection {
             return;
         }
         let operation = Operation::Close { handle: self.socket };
-        lp.submit(operation, self, CLOSED);
+        let _ = lp.submit(operation, self, CLOSED);
     }
 }
 

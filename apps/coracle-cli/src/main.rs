@@ -4,6 +4,7 @@ mod echo;
 
 use clap::{Parser, Subcommand};
 use coracle::demux::{Address, Backend};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Servers on coracle's loop. Without a command, `echo` with its defaults.
@@ -31,7 +32,9 @@ struct EchoArguments {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_target(false).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_target(false).with_ansi(colours);
+    log.with_writer(std::io::stderr).init();
     let command = Arguments::parse().command.unwrap_or_else(|| {
         let listen = "127.0.0.1:7000".parse().expect("the default address is an address");
         Command::Echo(EchoArguments { listen, backend: None })

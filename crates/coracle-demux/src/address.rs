@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
 
 /// The address of a socket: IP and port, or a Unix path or abstract name.
 ///
@@ -34,6 +35,14 @@ impl Address {
             Address::Unix(_) => None,
         }
     }
+
+    /// The path of a Unix address that has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Address::Ip(_) => None,
+            Address::Unix(address) => address.as_pathname(),
+        }
+    }
 }
 
 impl From<SocketAddr> for Address {
@@ -56,7 +65,7 @@ impl std::str::FromStr for Address {
         if let Some(name) = text.strip_prefix("unix:@") {
             return UnixAddr::from_abstract_name(name).map(Address::from);
         }
-        if let Some(path) = text.strip_prefix("unix:") {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return UnixAddr::from_pathname(path).map(Address::from);
         }
         text.parse().map(Address::Ip).map_err(|_| {

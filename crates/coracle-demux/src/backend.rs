@@ -135,7 +135,7 @@ pub struct Settings {
     /// How many buffers may be lent at once on io_uring (a power of two). 256: the kernel takes them in turn, so
     /// more than fit the processor's cache are always cold.
     pub limit_lent_buffers: u16,
-    /// Size of a lent buffer on io_uring, in bytes. 4096.
+    /// Size of a lent buffer on io_uring, in bytes; not zero. 4096.
     pub lent_buffer_bytes: u32,
     /// io_uring: how many operations may be queued before they are handed over (a power of two). 1024.
     pub limit_submissions: u32,
@@ -174,9 +174,10 @@ impl Default for Settings {
 /// ```
 ///
 /// # Errors
-/// An unknown name in `CORACLE_BACKEND`, `Backend::Sim` (use [`sim::Kernel`](crate::sim::Kernel)), or the
-/// last refusal when nothing could be opened.
+/// A setting that cannot be, an unknown name in `CORACLE_BACKEND`, `Backend::Sim` (use
+/// [`sim::Kernel`](crate::sim::Kernel)), or the last refusal when nothing could be opened.
 pub fn open(settings: Settings) -> io::Result<Box<dyn Demux>> {
+    settings.check()?;
     let wanted = match settings.backend {
         Some(backend) => backend,
         None => match env::var("CORACLE_BACKEND") {
@@ -201,6 +202,25 @@ pub fn open(settings: Settings) -> io::Result<Box<dyn Demux>> {
         candidate = fallback;
     }
     open_one(candidate, &settings).map_err(|refusal| refused(candidate, &refusal))
+}
+
+impl Settings {
+    /// Whether io_uring could be asked for these.
+    fn check(&self) -> io::Result<()> {
+        let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        for (name, count) in [
+            ("limit_lent_buffers", u32::from(self.limit_lent_buffers)),
+            ("limit_submissions", self.limit_submissions),
+        ] {
+            if !count.is_power_of_two() || count > 32768 {
+                return invalid(format!("{name} must be a power of two up to 32768, not {count}"));
+            }
+        }
+        if self.lent_buffer_bytes == 0 {
+            return invalid("lent_buffer_bytes is 0: nothing could be received".to_owned());
+        }
+        Ok(())
+    }
 }
 
 fn open_one(backend: Backend, settings: &Settings) -> io::Result<Box<dyn Demux>> {

@@ -23,7 +23,7 @@
 //! let (a, b) = demux.socket_pair()?;
 //!
 //! let Submitted::Pending(receive) = demux.submit(Operation::ReceiveLent { socket: b }) else {
-//!     unreachable!("a multishot operation is always pending");
+//!     unreachable!("a multishot operation is pending, unless it is refused");
 //! };
 //! demux.submit(Operation::Send { socket: a, payload: Payload::from(b"ahoy".to_vec()) });
 //!
@@ -43,7 +43,7 @@
 //!
 //! # Where to read on
 //! The contract is on [`Demux`]. `readiness.rs` keeps it over epoll, poll and select, `uring.rs` over
-//! io_uring, `sim.rs` over nothing at all; `tests/contract.rs` holds all five to it.
+//! io_uring, `sim.rs` over nothing at all; `tests/contract/main.rs` holds all five to it.
 
 mod address;
 mod attempt;
@@ -87,7 +87,7 @@ use std::time::{Duration, Instant};
 ///
 /// # The contract
 ///
-/// A sixth backend must keep these; `tests/contract.rs` checks them by number.
+/// A sixth backend must keep these; `tests/contract/main.rs` checks them by number.
 ///
 /// 1. **Everything passes here.** Sockets, files, children, signals, time and randomness: nothing above
 ///    this trait asks the kernel for I/O by another way. Descriptors are named by [`Handle`], which is

@@ -96,6 +96,11 @@ impl Memory {
         }
     }
 
+    /// Whether it may be filled: shared memory, and what was borrowed for sending, may not.
+    pub fn is_writable(&self) -> bool {
+        matches!(self.0, Kind::Owned { .. } | Kind::Borrowed { writable: true, .. })
+    }
+
     /// How many bytes are left.
     #[inline]
     pub fn len(&self) -> usize {

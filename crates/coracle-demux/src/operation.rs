@@ -3,6 +3,7 @@
 use crate::address::Address;
 use crate::lent::Lent;
 use crate::memory::{Memory, Payload};
+use rustix::io::Errno;
 use slotmap::{Key, new_key_type};
 use std::fmt;
 use std::io;
@@ -45,12 +46,13 @@ pub enum Operation {
         address: Address,
     },
     /// Receive into buffers of the seam's until the stream ends: many [`Outcome::Lent`], the last
-    /// one empty. Multishot.
+    /// one empty. Multishot. To pause it, cancel it and take its last completion; to go on, submit it again.
     ReceiveLent {
         /// A connected socket or a pipe.
         socket: Handle,
     },
-    /// Receive once into the caller's memory: [`Outcome::Count`], 0 at the end of the stream.
+    /// Receive once into the caller's memory: [`Outcome::Count`], 0 at the end of the stream. The space is as
+    /// long as the vector (`vec![0; 4096]`); without any it is refused with `EINVAL`.
     Receive {
         /// A connected socket or a pipe.
         socket: Handle,
@@ -66,7 +68,8 @@ pub enum Operation {
         /// How many passed descriptors to accept; the kernel closes the rest.
         limit_descriptors: usize,
     },
-    /// Send: [`Outcome::Count`], which may be short.
+    /// Send: [`Outcome::Count`], which may be short. One at a time per socket: a second one is refused with
+    /// `EALREADY` until the first has completed.
     Send {
         /// A connected socket or a pipe.
         socket: Handle,
@@ -255,6 +258,21 @@ impl Operation {
         }
     }
 
+    /// Whether it makes sense at all. A receive without space would look like the end of the stream.
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        match self {
+            Operation::Receive { space, .. } if space.is_empty() => Err(Errno::INVAL),
+            Operation::Receive { space, .. }
+            | Operation::ReceiveMessage { space, .. }
+            | Operation::Read { space, .. }
+                if !space.is_writable() =>
+            {
+                Err(Errno::FAULT)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends it before it began.
     pub(crate) fn refuse(self, error: impl Into<io::Error>) -> Submitted {
         Submitted::Done(Finished { result: Err(error.into()), payload: self.into_payload() })
@@ -274,6 +292,7 @@ pub struct Outgoing {
 
 /// The answer to `submit`.
 #[derive(Debug)]
+#[must_use = "an operation that is refused is `Done`, and nobody else hears of it"]
 pub enum Submitted {
     /// Finished at once; there will be no completion.
     Done(Finished),

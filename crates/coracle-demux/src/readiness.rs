@@ -479,6 +479,9 @@ impl<P: Poller> Demux for Adaptor<P> {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
         }
+        if let Err(error) = operation.check() {
+            return operation.refuse(error);
+        }
         match operation {
             Operation::Accept { listener: handle }
             | Operation::Connect { socket: handle, .. }

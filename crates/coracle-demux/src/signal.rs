@@ -19,6 +19,9 @@ use std::sync::{Arc, Once};
 /// The highest signal number there is; bit `n` of an inbox is signal `n`, so 64 is kept in bit 0.
 const SIGNALS: i32 = 64;
 
+/// Told of a fault in the program, like those that the registry refuses.
+const SIGBUS: i32 = Signal::BUS.as_raw();
+
 /// The signals that have arrived for one demultiplexer.
 pub(crate) struct Inbox {
     arrived: Arc<AtomicU64>,
@@ -44,7 +47,8 @@ impl Inbox {
             known.users += 1;
             return Ok(());
         }
-        if !(1..=SIGNALS).contains(&signal) || signal_hook_registry::FORBIDDEN.contains(&signal) {
+        let forbidden = signal_hook_registry::FORBIDDEN.contains(&signal) || signal == SIGBUS;
+        if !(1..=SIGNALS).contains(&signal) || forbidden {
             return Err(Errno::INVAL.into());
         }
         let (arrived, waker) = (Arc::clone(&self.arrived), self.waker.clone());

@@ -39,7 +39,7 @@
 //!             drop(completion); // the loop's work
 //!         }
 //!     }
-//!     // All are idle: let time pass, up to the next event or the next timer of any loop.
+//!     // All are idle: let time pass, up to the next event. With timers, up to whichever is sooner.
 //!     if quiet && !kernel.advance_to_next_event() {
 //!         break;
 //!     }
@@ -156,6 +156,13 @@ impl Kernel {
     /// The seed this kernel was made from.
     pub fn seed(&self) -> u64 {
         self.world.borrow().seed
+    }
+
+    /// How long, in real time, a wait that nothing in the simulation can end gives others to use a
+    /// [`Waker`](crate::Waker) they hold, before it is a deadlock. Ten seconds; zero is right where there is no
+    /// other thread.
+    pub fn set_patience(&self, patience: Duration) {
+        self.world.borrow_mut().patience = patience;
     }
 
     // --- Time ------------------------------------------------------------------------------------------

@@ -161,17 +161,6 @@ enum Extra {
 
 impl Uring {
     pub(crate) fn open(settings: &Settings) -> io::Result<Uring> {
-        for (name, count) in [
-            ("limit_lent_buffers", u32::from(settings.limit_lent_buffers)),
-            ("limit_submissions", settings.limit_submissions),
-        ] {
-            if !count.is_power_of_two() || count > 32768 {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!("{name} must be a power of two up to 32768, not {count}"),
-                ));
-            }
-        }
         let ring = open_ring(settings).map_err(explain_refusal)?;
         let wakeup = Wakeup::open(settings.wakeup)?;
         let waker = wakeup.waker();
@@ -466,6 +455,9 @@ impl Demux for Uring {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
         }
+        if let Err(error) = operation.check() {
+            return operation.refuse(error);
+        }
         match operation {
             Operation::Send { socket, payload } => self.start_send(socket, payload),
             Operation::Shutdown { socket, how } => self.start_shutdown(socket, how),
@@ -482,6 +474,12 @@ impl Demux for Uring {
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
         self.fork.check()?; // the queue is shared with the parent
+        // Once it is loaded it has to be queued before the kernel is entered: so enter first, if there is no room.
+        let mut room = self.carrier.has_room(bytes.len()) && !self.ring.submission().is_full();
+        if !room {
+            self.hand_over();
+            room = self.ring.submission().is_empty(); // else the kernel is short of something
+        }
         let slot = match self.slots.get_mut(socket) {
             Some(slot) if slot.closer.is_none() => slot,
             _ => return Err(Errno::BADF.into()),
@@ -497,18 +495,10 @@ impl Demux for Uring {
         if !self.carrying {
             return attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0));
         }
-        let fits = !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
+        let fits = room && !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
         if slot.is_carrying(&self.carrier) || !fits || !slot.kind.is_socket() {
             return Ok(0);
         }
-        // Once loaded, it has to be queued before the kernel is entered.
-        if self.ring.submission().is_full() || !self.carrier.has_room(bytes.len()) {
-            self.hand_over();
-            if !self.ring.submission().is_empty() {
-                return Ok(0); // the kernel is short of something
-            }
-        }
-        let slot = &mut self.slots[socket];
         slot.note_load(&self.carrier);
         let entry = self.carrier.load(socket, fd, bytes);
         self.push(&entry);

@@ -232,7 +232,7 @@ fn a11_pipes_send_and_receive() {
         let Ok(Outcome::Lent(bytes)) = first.result else { panic!("not lent") };
         assert_eq!(&bytes[..], b"through a pipe");
         // The reader goes away: an error, not a signal (D5).
-        demux.submit(Operation::Close { handle: reader });
+        let _ = demux.submit(Operation::Close { handle: reader });
         drive(&mut *demux, |demux| match demux.next() {
             Some(_) => None,
             None => (demux.in_flight() == 0).then_some(()),
@@ -263,7 +263,7 @@ fn a4_uring_works_as_on_the_oldest_kernel_it_supports() {
     let accept = pending(demux.submit(Operation::Accept { listener }));
     for _ in 0..5 {
         let socket = demux.socket(SocketKind::Tcp4).unwrap();
-        demux.submit(Operation::Connect { socket, address: address.clone() });
+        let _ = demux.submit(Operation::Connect { socket, address: address.clone() });
         drive(&mut *demux, |demux| {
             let completion = demux.next()?;
             if completion.token == accept {
@@ -294,7 +294,7 @@ fn a4_uring_survives_tiny_queues() {
             .collect();
         for &(a, _) in &pairs {
             let payload = Payload::from(vec![7u8; 100]);
-            demux.submit(Operation::Send { socket: a, payload });
+            let _ = demux.submit(Operation::Send { socket: a, payload });
         }
         drive(&mut *demux, |demux| {
             while let Some(completion) = demux.next() {
@@ -375,9 +375,12 @@ fn a4_unfit_limits_are_refused_with_their_name() {
     let mut settings = Settings::default();
     settings.backend = Some(Backend::Uring);
     settings.limit_lent_buffers = 1000;
-    // It falls back, and the log says why; asked for the reason, it names the setting.
-    let demux = coracle_demux::open(settings).unwrap();
-    assert_eq!(demux.backend(), Backend::Epoll);
+    let Err(error) = coracle_demux::open(settings.clone()) else { panic!("1000 was accepted") };
+    assert!(error.to_string().contains("limit_lent_buffers"), "{error}");
+    settings.limit_lent_buffers = 1024;
+    settings.lent_buffer_bytes = 0;
+    let Err(error) = coracle_demux::open(settings) else { panic!("0 was accepted") };
+    assert!(error.to_string().contains("lent_buffer_bytes"), "{error}");
 }
 
 /// Accepting without descriptors ends with EMFILE, spins nowhere, and loses nobody who waits.

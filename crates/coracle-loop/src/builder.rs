@@ -30,6 +30,7 @@ const LIMIT_POSTED_JOBS: usize = 1 << 20;
 /// ```
 #[derive(Default)]
 pub struct Builder {
+    settings: Option<Settings>,
     backend: Option<Backend>,
     demux: Option<Box<dyn Demux>>,
     pool: Option<Pool>,
@@ -49,7 +50,23 @@ impl Builder {
         self
     }
 
-    /// A demultiplexer made elsewhere: the simulator's, or one with settings of its own.
+    /// Settings of the demultiplexer, such as the size of its queues. Its threads are those of the
+    /// [`pool`](Builder::pool), and [`backend`](Builder::backend) comes before the one named there.
+    ///
+    /// ```
+    /// use coracle_loop::Loop;
+    /// use coracle_loop::demux::Settings;
+    ///
+    /// let mut settings = Settings::default();
+    /// settings.lent_buffer_bytes = 16 << 10;
+    /// let lp = Loop::builder().settings(settings).build().unwrap();
+    /// ```
+    pub fn settings(mut self, settings: Settings) -> Builder {
+        self.settings = Some(settings);
+        self
+    }
+
+    /// A demultiplexer made elsewhere, such as the simulator's.
     pub fn demux(mut self, demux: impl Demux + 'static) -> Builder {
         self.demux = Some(Box::new(demux));
         self
@@ -89,8 +106,8 @@ impl Builder {
         let mut demux = match self.demux {
             Some(demux) => demux,
             None => {
-                let mut settings = Settings::default();
-                settings.backend = self.backend;
+                let mut settings = self.settings.unwrap_or_default();
+                settings.backend = self.backend.or(settings.backend);
                 let threads = pool.clone();
                 settings.threads = Threads::new(move |job| threads.submit(job));
                 coracle_demux::open(settings)?

@@ -105,6 +105,16 @@ impl fmt::Display for PostError {
 
 impl std::error::Error for PostError {}
 
+impl From<PostError> for std::io::Error {
+    fn from(error: PostError) -> std::io::Error {
+        let kind = match error {
+            PostError::Gone => std::io::ErrorKind::BrokenPipe,
+            PostError::Full => std::io::ErrorKind::QuotaExceeded,
+        };
+        std::io::Error::new(kind, error)
+    }
+}
+
 /// What a loop and its handles share.
 pub(crate) struct Shared {
     queue: Mutex<Queue>,

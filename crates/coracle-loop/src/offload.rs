@@ -63,6 +63,12 @@ impl fmt::Display for Overloaded {
 
 impl std::error::Error for Overloaded {}
 
+impl From<Overloaded> for std::io::Error {
+    fn from(overloaded: Overloaded) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::QuotaExceeded, overloaded)
+    }
+}
+
 /// Where the result of offloaded work is put.
 type Slot<T> = Arc<Mutex<Parcel<T>>>;
 

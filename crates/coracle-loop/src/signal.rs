@@ -25,7 +25,9 @@ impl Loop {
     /// default effect does not come back, because another part of the program may rely on its having none.
     ///
     /// # Errors
-    /// A number that is no signal, or one that cannot be caught (`SIGKILL`, `SIGSTOP`).
+    /// A number that is no signal, one that cannot be caught (`SIGKILL`, `SIGSTOP`), or one that tells of a
+    /// fault in the program, behind which there is nothing to go on with (`SIGSEGV`, `SIGILL`, `SIGFPE`,
+    /// `SIGBUS`).
     pub fn on_signal(
         &self,
         signal: i32,
@@ -37,7 +39,13 @@ impl Loop {
             callback: RefCell::new(Some(Box::new(callback))),
         });
         listener.listen(self).map_err(|error| {
-            let text = format!("cannot listen for signal {signal}: {error}");
+            let why = match error.kind() {
+                io::ErrorKind::InvalidInput => {
+                    "there is none, or it cannot be caught and survived".into()
+                }
+                _ => error.to_string(),
+            };
+            let text = format!("cannot listen for signal {signal}: {why}");
             io::Error::new(error.kind(), text)
         })?;
         Ok(SignalListener { lp: self.downgrade(), listener })

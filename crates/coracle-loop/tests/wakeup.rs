@@ -333,7 +333,7 @@ fn b4_idle_loop_makes_no_system_call(backend: Backend, path: &str) {
         lp.after(600 * MS, Loop::stop);
         let (_a, b) = lp.socket_pair().unwrap(); // and something that never comes
         let nobody = std::rc::Rc::new(|_: &Loop, _: u32, _: coracle_loop::demux::Completion| ());
-        lp.submit(coracle_loop::demux::Operation::ReceiveLent { socket: b }, &nobody, 0);
+        let _ = lp.submit(coracle_loop::demux::Operation::ReceiveLent { socket: b }, &nobody, 0);
         lp.run_ready().unwrap();
         rustix::io::write(std::io::stderr(), BEGIN.as_bytes()).unwrap();
         lp.run().unwrap();

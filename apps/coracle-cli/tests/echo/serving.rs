@@ -93,7 +93,7 @@ pub(crate) fn unix_socket_by_path_and_by_name(backend: &str) {
     assert_eq!(server.address, listen);
     expect_echo(&mut UnixStream::connect(&path).unwrap(), b"by path");
     assert!(server.end().status.success());
-    let _ = std::fs::remove_file(&path);
+    assert!(!path.exists(), "the next one could not listen there");
 
     let name = format!("coracle-{}-{backend}", std::process::id());
     let mut command = coracle();

@@ -26,10 +26,6 @@ use std::time::{Duration, Instant};
 /// How long a wait sleeps in real time before it looks again whether anybody can still wake it.
 const NAP: Duration = Duration::from_millis(100);
 
-/// How often it does, ten seconds in all, before it calls that a deadlock: a test that hangs is worse than
-/// one that fails.
-const LIMIT_NAPS: u32 = 100;
-
 /// A demultiplexer of a simulated [`Kernel`](super::Kernel). Loop thread only.
 ///
 /// Dropping it closes what it holds, as the end of a process does.
@@ -69,17 +65,23 @@ impl SimDemux {
     /// Nothing can happen in the simulation: sleeps until somebody outside wakes a loop of it.
     fn sleep(&self) -> io::Result<()> {
         let sleeper = Arc::clone(&self.world.borrow().sleeper);
-        for _ in 0..LIMIT_NAPS {
+        let start = Instant::now();
+        let patience = self.world.borrow().patience;
+        loop {
             let alarms = self.world.borrow().alarms();
             if alarms.is_empty() {
                 return Err(self.deadlock("nothing can ever happen: nobody holds a waker"));
             }
-            if sleeper.sleep_until(NAP, || alarms.iter().any(|alarm| alarm.is_rung())) {
+            let left = patience.saturating_sub(start.elapsed());
+            if sleeper.sleep_until(left.min(NAP), || alarms.iter().any(|alarm| alarm.is_rung())) {
                 self.world.borrow_mut().stir();
                 return Ok(());
             }
+            if left.is_zero() {
+                let reason = "nothing happens: those who hold a waker have not used it for";
+                return Err(self.deadlock(&format!("{reason} {patience:?}")));
+            }
         }
-        Err(self.deadlock("nothing happens: those who hold a waker have not used it for 10 s"))
     }
 
     fn deadlock(&self, reason: &str) -> io::Error {
@@ -199,7 +201,10 @@ impl Demux for SimDemux {
     }
 
     fn submit(&mut self, operation: Operation) -> Submitted {
-        match self.fork.check() {
+        if let Err(error) = self.fork.check() {
+            return operation.refuse(error);
+        }
+        match operation.check() {
             Ok(()) => self.world.borrow_mut().submit(self.which, operation),
             Err(error) => operation.refuse(error),
         }

@@ -44,6 +44,10 @@ const LIMIT_FRUITLESS_WAITS: u32 = 10_000;
 /// and a simulated child fails instead of reaping the wrong one.
 const FIRST_PID: u32 = 1 << 23;
 
+/// How long a wait that nothing can end sleeps for real before that is a deadlock: a test that hangs is worse
+/// than one that fails.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Everything there is.
 pub(super) struct World {
     pub(super) seed: u64,
@@ -65,6 +69,8 @@ pub(super) struct World {
     last_pid: u32,
     pub(super) orphans: Arc<Orphans>,
     pub(super) sleeper: Arc<Sleeper>,
+    /// How long a wait that nothing can end sleeps for real.
+    pub(super) patience: Duration,
     pub(super) submitted: u64,
     pub(super) failing_operations: BTreeMap<u64, Errno>,
     pub(super) called: u64,
@@ -164,6 +170,7 @@ impl World {
             last_pid: FIRST_PID,
             orphans: Arc::default(),
             sleeper: Sleeper::new(),
+            patience: PATIENCE,
             submitted: 0,
             failing_operations: BTreeMap::new(),
             called: 0,

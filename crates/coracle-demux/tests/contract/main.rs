@@ -98,6 +98,7 @@ suite! {
     sockets::{
         rule_07_both_directions_work_at_once,
         rule_13_connect_to_nobody_is_refused,
+        rule_13_receive_without_space_is_refused,
         rule_13_reset_is_an_error_of_the_receive,
         rule_13_address_in_use_is_an_error_of_bind,
         half_closed_connection_still_answers,

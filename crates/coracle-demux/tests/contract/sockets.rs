@@ -2,7 +2,8 @@
 
 use crate::harness::{Harness, Submission, count, errno};
 use coracle_demux::{
-    Address, Handle, Message, Operation, Outcome, Outgoing, Payload, SocketKind, SocketOption,
+    Address, Handle, Memory, Message, Operation, Outcome, Outgoing, Payload, SocketKind,
+    SocketOption,
 };
 use rustix::io::Errno;
 use std::net::Shutdown;
@@ -25,6 +26,24 @@ pub(crate) fn rule_13_connect_to_nobody_is_refused(h: &mut Harness) {
     let socket = h.demux.socket(SocketKind::Tcp4).unwrap();
     let result = h.run(Operation::Connect { socket, address });
     assert_eq!(errno(result), Errno::CONNREFUSED.raw_os_error());
+}
+
+/// It would look like the end of the stream.
+pub(crate) fn rule_13_receive_without_space_is_refused(h: &mut Harness) {
+    let (a, b) = h.connection();
+    h.send_all(a, b"ahoy");
+    for (space, error) in [
+        (Memory::from(Vec::with_capacity(4096)), Errno::INVAL),
+        (Memory::from(&b"only for sending"[..]), Errno::FAULT),
+    ] {
+        match h.submit(Operation::Receive { socket: b, space }) {
+            Submission::Done(finished) => {
+                assert_eq!(errno(finished.result), error.raw_os_error());
+            }
+            Submission::Pending(_) => panic!("accepted"),
+        }
+    }
+    assert_eq!(h.receive_exactly(b, 4), b"ahoy");
 }
 
 pub(crate) fn rule_13_reset_is_an_error_of_the_receive(h: &mut Harness) {

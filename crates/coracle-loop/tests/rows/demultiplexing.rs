@@ -260,7 +260,8 @@ pub(crate) fn a10_stale_event_does_not_reach_the_next_owner(h: &Harness) {
                             stale.borrow_mut().push(bytes.to_vec());
                         }
                     };
-                    lp.submit(Operation::ReceiveLent { socket: newcomer }, &Rc::new(heard), 0);
+                    let _ =
+                        lp.submit(Operation::ReceiveLent { socket: newcomer }, &Rc::new(heard), 0);
                 }
             } else if let Ok(Outcome::Lent(bytes)) = completion.result {
                 // Received before the close: never thrown away. But only what was its own.

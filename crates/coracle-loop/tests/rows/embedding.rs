@@ -192,7 +192,7 @@ pub(crate) fn b10_another_loop_can_drive_this_one(h: &Harness) {
                 count.set(count.get() + 1);
             }
         };
-        lp.submit(Operation::ReceiveLent { socket }, &Rc::new(echo), 0);
+        let _ = lp.submit(Operation::ReceiveLent { socket }, &Rc::new(echo), 0);
     };
     let submitted = h.lp.submit(Operation::Accept { listener }, &Rc::new(accept), 0);
     assert!(matches!(submitted, Submitted::Pending(_)));
@@ -258,12 +258,12 @@ pub(crate) fn b10_what_the_loop_knows_already_is_seen_by_who_drives_it(h: &Harne
                 lp.operate(shutdown, move |_, _| set.set(true));
             }
         };
-        lp.submit(Operation::ReceiveLent { socket }, &Rc::new(echo), 0);
+        let _ = lp.submit(Operation::ReceiveLent { socket }, &Rc::new(echo), 0);
     };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"ahoy").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    h.lp.submit(Operation::Accept { listener }, &Rc::new(accept), 0);
+    let _ = h.lp.submit(Operation::Accept { listener }, &Rc::new(accept), 0);
     drive(&h.lp, || ended.get());
     let mut echo = String::new();
     stream.read_to_string(&mut echo).unwrap();

@@ -548,7 +548,7 @@ pub(crate) fn b7_budget_is_kept_and_the_rest_comes_without_a_sleep(h: &Harness) 
                 note(lp);
             }
         });
-        lp.submit(Operation::ReceiveLent { socket: b }, &told, 0);
+        let _ = lp.submit(Operation::ReceiveLent { socket: b }, &told, 0);
         lp.operate(Operation::Send { socket: a, payload: vec![1].into() }, |_, _| ());
     }
     served(20);
@@ -560,9 +560,9 @@ pub(crate) fn b11_dump_says_what_the_loop_waits_for(h: &Harness) {
     let any = "127.0.0.1:0".parse().unwrap();
     let listener = h.lp.listen(&any, 1).unwrap();
     let nobody = Rc::new(|_: &Loop, _: u32, _: Completion| ());
-    h.lp.submit(Operation::Accept { listener }, &nobody, 0);
+    let _ = h.lp.submit(Operation::Accept { listener }, &nobody, 0);
     let (_a, b) = h.lp.socket_pair().unwrap();
-    h.lp.submit(Operation::ReceiveLent { socket: b }, &nobody, 0);
+    let _ = h.lp.submit(Operation::ReceiveLent { socket: b }, &nobody, 0);
     h.lp.after(HOUR, |_| ());
     h.lp.every(HOUR, |_| ());
     h.lp.defer(|_| ());

@@ -134,7 +134,7 @@ fn several_demultiplexers_talk_through_one_kernel() {
         let listener = server.socket(SocketKind::Tcp4).unwrap();
         server.bind(listener, &"127.0.0.1:80".parse().unwrap()).unwrap();
         server.listen(listener, 1).unwrap();
-        server.submit(Operation::Accept { listener });
+        let _ = server.submit(Operation::Accept { listener });
         let socket = client.socket(SocketKind::Tcp4).unwrap();
         let address = "127.0.0.1:80".parse().unwrap();
         let mut is_connected = match client.submit(Operation::Connect { socket, address }) {
@@ -169,7 +169,7 @@ fn what_is_due_for_another_demultiplexer_ends_the_wait_and_is_kept_for_it() {
     let kernel = Kernel::with_faults(1, faults);
     let (mut one, mut two) = (kernel.demux(), kernel.demux());
     let (a, _b) = two.socket_pair().unwrap();
-    two.submit(Operation::Send { socket: a, payload: b"x".to_vec().into() });
+    let _ = two.submit(Operation::Send { socket: a, payload: b"x".to_vec().into() });
     one.wait(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(kernel.elapsed(), delay, "so that the other one can be seen to");
     assert!(one.next().is_none());
