@@ -32,7 +32,8 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask lies in the repository").to_path_buf()
 }
 
-/// Every text file people write: sources, manifests, documents, scripts.
+/// Every text file people write: sources, manifests, documents, scripts. And the drawings that documents show,
+/// without their text, which a program writes.
 pub(crate) fn files(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -50,13 +51,18 @@ pub(crate) fn files(root: &Path) -> Result<Vec<File>, String> {
                 let text = fs::read_to_string(&path);
                 let text =
                     text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-                let path = path.strip_prefix(root).expect("it lies below the root");
-                files.push(File::new(&path.to_string_lossy(), &text));
+                files.push(File::new(&below(root, &path), &text));
+            } else if path.extension().is_some_and(|ending| ending == "svg") {
+                files.push(File::new(&below(root, &path), ""));
             }
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
+}
+
+fn below(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).expect("it lies below the root").to_string_lossy().into_owned()
 }
 
 fn is_written_by_people(path: &Path) -> bool {
