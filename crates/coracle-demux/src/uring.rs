@@ -293,6 +293,17 @@ impl Uring {
         self.push(&poll);
     }
 
+    /// Makes room, and tries to send once more.
+    #[cold]
+    fn try_send_anew(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.hand_over();
+        if self.ring.submission().is_empty() {
+            self.try_send(socket, bytes)
+        } else {
+            Ok(0) // the kernel is short of something
+        }
+    }
+
     // --- Waiting ---------------------------------------------------------------------------------------
 
     /// Hands over what is queued, and waits for a completion if `timeout` allows it.
@@ -474,12 +485,6 @@ impl Demux for Uring {
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
         self.fork.check()?; // the queue is shared with the parent
-        // Once it is loaded it has to be queued before the kernel is entered: so enter first, if there is no room.
-        let mut room = self.carrier.has_room(bytes.len()) && !self.ring.submission().is_full();
-        if !room {
-            self.hand_over();
-            room = self.ring.submission().is_empty(); // else the kernel is short of something
-        }
         let slot = match self.slots.get_mut(socket) {
             Some(slot) if slot.closer.is_none() => slot,
             _ => return Err(Errno::BADF.into()),
@@ -495,13 +500,20 @@ impl Demux for Uring {
         if !self.carrying {
             return attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0));
         }
-        let fits = room && !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
+        let fits = !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
         if slot.is_carrying(&self.carrier) || !fits || !slot.kind.is_socket() {
             return Ok(0);
         }
-        slot.note_load(&self.carrier);
+        if !self.carrier.has_room(bytes.len()) {
+            return self.try_send_anew(socket, bytes);
+        }
         let entry = self.carrier.load(socket, fd, bytes);
-        self.push(&entry);
+        // SAFETY: the bytes lie on the quay, which is not used again before the kernel is done with the entry.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.carrier.take_back(); // whatever is loaded has to be queued before the kernel is entered
+            return self.try_send_anew(socket, bytes);
+        }
+        slot.note_load(&self.carrier);
         Ok(bytes.len())
     }
 
@@ -550,19 +562,17 @@ impl Demux for Uring {
     }
 
     fn next(&mut self) -> Option<Completion> {
-        loop {
-            if let Some(completion) = self.finished.pop_front() {
-                if !completion.more {
-                    self.operations.remove(completion.token);
-                }
-                return Some(completion);
-            }
+        while self.finished.is_empty() {
             let entry = self.arrived.get(self.taken)?.clone();
             self.taken += 1;
+            if let Some(completion) = self.received_more(&entry) {
+                return Some(completion);
+            }
             if let Some(completion) = self.take_in(&entry) {
                 return Some(completion);
             }
         }
+        self.take_finished()
     }
 
     fn flush(&mut self) {

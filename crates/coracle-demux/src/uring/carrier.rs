@@ -94,6 +94,13 @@ impl Carrier {
             .user_data(index as u64)
     }
 
+    /// Undoes the last [`load`](Carrier::load), whose request was not queued.
+    pub(super) fn take_back(&mut self) {
+        if let Some(load) = self.loads.pop() {
+            self.used = load.start;
+        }
+    }
+
     /// Keeps what is left of a load after `sent` bytes, at an address that stays.
     fn keep_rest(&mut self, load: Load, sent: usize) -> u32 {
         let bytes = self.quay[load.start + sent..load.start + load.len].to_vec();

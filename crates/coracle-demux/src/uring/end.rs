@@ -20,8 +20,29 @@ use std::io;
 use std::sync::Arc;
 
 impl Uring {
-    /// Takes in one completion of the kernel's, and says what it means for the loop.
+    /// Takes in the most frequent of all completions: bytes in a lent buffer, and more to follow.
     #[inline(always)]
+    pub(super) fn received_more(&self, entry: &cqueue::Entry) -> Option<Completion> {
+        let count = u32::try_from(entry.result()).ok().filter(|&count| count > 0)?;
+        let id = cqueue::buffer_select(entry.flags()).filter(|_| cqueue::more(entry.flags()))?;
+        // Only a lent receive takes a buffer. The token is in use: its last completion is still to come.
+        let token = Token::from(KeyData::from_ffi(entry.user_data()));
+        let result = Ok(Outcome::Lent(self.lent.lend(id, count as usize)));
+        Some(Completion { token, more: true, result, payload: Payload::Nothing })
+    }
+
+    /// A completion that needed no kernel.
+    #[cold]
+    pub(super) fn take_finished(&mut self) -> Option<Completion> {
+        let completion = self.finished.pop_front()?;
+        if !completion.more {
+            self.operations.remove(completion.token);
+        }
+        Some(completion)
+    }
+
+    /// Takes in one completion of the kernel's, and says what it means for the loop.
+    #[inline(never)]
     pub(super) fn take_in(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
         let user_data = entry.user_data();
         if user_data < CARRIED {
@@ -76,7 +97,6 @@ impl Uring {
         }
     }
 
-    #[inline(always)]
     pub(super) fn received_lent(
         &mut self,
         token: Token,
@@ -93,12 +113,7 @@ impl Uring {
             }
             Ok(count) => {
                 let id = cqueue::buffer_select(flags).expect("a lent receive took a buffer");
-                let lent = self.lent.lend(id, count as usize);
-                if more {
-                    let result = Ok(Outcome::Lent(lent));
-                    return Some(Completion { token, more, result, payload: Payload::Nothing });
-                }
-                lent
+                self.lent.lend(id, count as usize)
             }
             Err(Errno::NOBUFS) if !more => {
                 // More arrived in one turn than there are buffers. They are back at the end of it.
