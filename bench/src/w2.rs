@@ -139,8 +139,6 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
     vec![
         Candidate::new("raw-uring", Kind::Limit, program("raw-uring")),
         Candidate::new("raw-epoll", Kind::Limit, program("raw-epoll")),
-        Candidate::new("raw-epoll-pages", Kind::Limit, program("raw-epoll"))
-            .arguments(&["--pages", "8"]),
         coracle("coracle-uring", "uring"),
         coracle("coracle-epoll", "epoll"),
         coracle("coracle-poll", "poll"),

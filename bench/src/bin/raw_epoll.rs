@@ -5,10 +5,6 @@
 //! the server waits next instead of asking again and being told `EAGAIN`. A message therefore costs one
 //! `recv` and one `send`, and its share of one `epoll_wait`.
 //!
-//! All of it fits into four pages of memory, which no real server does. Where a system call empties the
-//! processor's table of pages (guests without hardware page tables do so), that alone can be worth a fifth of a
-//! message: `--pages 8` reaches into so many more between `recv` and `send`, and does nothing with them.
-//!
 //! ```text
 //! cargo run --release --bin raw-epoll -- --listen 127.0.0.1:7000
 //! ```
@@ -36,27 +32,15 @@ struct Arguments {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:7000")]
     listen: SocketAddr,
-    /// Reach into so many more pages of memory per message, as a program of some size does.
-    #[arg(long, default_value_t = 0)]
-    pages: usize,
 }
 
-/// The size of a page.
-const PAGE: usize = 4096;
-
 fn main() -> io::Result<()> {
-    let arguments = Arguments::parse();
-    let listener = listen(arguments.listen, SocketFlags::NONBLOCK)?;
+    let listener = listen(Arguments::parse().listen, SocketFlags::NONBLOCK)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let edge_in = EventFlags::IN | EventFlags::ET;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), edge_in)?;
 
-    let mut server = Server {
-        epoll,
-        connections: Vec::new(),
-        buffer: vec![0; BUFFER_BYTES],
-        pages: vec![1; arguments.pages * PAGE],
-    };
+    let mut server = Server { epoll, connections: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
     let mut events = Vec::with_capacity(EVENTS);
     loop {
         events.clear();
@@ -81,7 +65,6 @@ struct Server {
     /// Indexed by descriptor.
     connections: Vec<Option<Connection>>,
     buffer: Vec<u8>,
-    pages: Vec<u8>,
 }
 
 struct Connection {
@@ -121,9 +104,9 @@ impl Server {
     fn serve(&mut self, descriptor: usize, flags: EventFlags) {
         let Some(connection) = &mut self.connections[descriptor] else { return };
         let next = if connection.unsent.is_empty() {
-            connection.echo(&self.epoll, flags, &mut self.buffer, &self.pages)
+            connection.echo(&self.epoll, flags, &mut self.buffer)
         } else {
-            connection.catch_up(&self.epoll, &mut self.buffer, &self.pages)
+            connection.catch_up(&self.epoll, &mut self.buffer)
         };
         if let Next::Close = next {
             self.connections[descriptor] = None;
@@ -134,13 +117,7 @@ impl Server {
 impl Connection {
     /// Echoes what has arrived.
     #[inline]
-    fn echo(
-        &mut self,
-        epoll: &OwnedFd,
-        flags: EventFlags,
-        buffer: &mut [u8],
-        pages: &[u8],
-    ) -> Next {
+    fn echo(&mut self, epoll: &OwnedFd, flags: EventFlags, buffer: &mut [u8]) -> Next {
         // When the peer has ended its side, read on until the end is seen: no other edge will come.
         let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         loop {
@@ -151,11 +128,6 @@ impl Connection {
                 Err(Errno::INTR) => continue,
                 Err(_) => return Next::Close,
             };
-            let mut at = 0;
-            while at < pages.len() {
-                std::hint::black_box(pages[at]);
-                at += PAGE;
-            }
             match send(&self.socket, &buffer[..received], SendFlags::NOSIGNAL) {
                 Ok(sent) if sent == received => {}
                 Ok(sent) => return self.fall_behind(epoll, &buffer[sent..received]),
@@ -177,7 +149,7 @@ impl Connection {
 
     /// Sends what is unsent; when all of it is gone, reads again.
     #[cold]
-    fn catch_up(&mut self, epoll: &OwnedFd, buffer: &mut [u8], pages: &[u8]) -> Next {
+    fn catch_up(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) -> Next {
         while !self.unsent.is_empty() {
             match send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
                 Ok(sent) => drop(self.unsent.drain(..sent)),
@@ -188,7 +160,7 @@ impl Connection {
         }
         match self.watch(epoll, false) {
             // What arrived meanwhile has had its edge: read to the end.
-            Next::Wait => self.echo(epoll, EventFlags::RDHUP, buffer, pages),
+            Next::Wait => self.echo(epoll, EventFlags::RDHUP, buffer),
             Next::Close => Next::Close,
         }
     }
