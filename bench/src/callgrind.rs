@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::affinity::pinned;
 use crate::candidate::Candidate;
-use crate::load::{self, Amount};
+use crate::load::{self, Amount, Place};
 use crate::server::Server;
 
 /// Messages of the two runs; what they have in common cancels out.
@@ -43,7 +43,7 @@ fn collected(
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.arg(&candidate.program).args(&candidate.arguments).stderr(Stdio::piped());
     let mut server = Server::start_command(&mut command, candidate.name)?;
-    load::run(&server, load_core, connections, Amount::Count(count))?;
+    load::run(&server, Place::Core(load_core), connections, Amount::Count(count))?;
     server.settle()?;
     kill_process(Pid::from_child(server.process()), Signal::TERM)?;
     server.process().wait()?;

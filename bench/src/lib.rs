@@ -20,6 +20,7 @@ pub mod noise;
 pub mod options;
 pub mod plot;
 pub mod programs;
+pub mod raw_epoll;
 pub mod report;
 pub mod server;
 pub mod single_step;

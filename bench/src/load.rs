@@ -23,6 +23,15 @@ pub enum Amount {
     Count(u64),
 }
 
+/// Where the load runs, and how it goes about it.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// On a core of its own, always busy: as many operations as the server can serve.
+    Core(usize),
+    /// On the server's core, in turns with it: nothing happens at the same time.
+    Lockstep(usize),
+}
+
 /// The result of one run of `ping`. Every answer counted here was compared with what was sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadReport {
@@ -52,17 +61,21 @@ pub struct LoadReport {
     pub server_cpu_seconds: Option<f64>,
 }
 
-/// Runs `ping` on `core` against `server` and returns its report.
+/// Runs `ping` at `place` against `server` and returns its report.
 ///
 /// # Errors
 /// When a wrong byte came back, an answer was missing, or the time limit was reached.
 pub fn run(
     server: &Server,
-    core: usize,
+    place: Place,
     connections: u32,
     amount: Amount,
 ) -> io::Result<LoadReport> {
+    let (Place::Core(core) | Place::Lockstep(core)) = place;
     let mut ping = pinned(core, &program("ping"));
+    if let Place::Lockstep(_) = place {
+        ping.arg("--lockstep");
+    }
     ping.args(["--connect", &server.address().to_string()]);
     ping.args(["--connections", &connections.to_string()]);
     ping.args(["--watch", &server.pid().to_string()]);

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::candidate::Candidate;
-use crate::load::{self, Amount};
+use crate::load::{self, Amount, Place};
 use crate::server::Server;
 
 /// Messages of the two runs.
@@ -72,7 +72,7 @@ fn calls(
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run strace: {error}")))?;
     wait_until_attached(&mut strace)?;
-    let report = load::run(server, load_core, connections, Amount::Count(count));
+    let report = load::run(server, Place::Core(load_core), connections, Amount::Count(count));
     let settled = server.settle();
     kill_process(Pid::from_child(&strace), Signal::INT)?;
     strace.wait()?;

@@ -14,7 +14,7 @@ use crate::affinity::pinned;
 use crate::callgrind;
 use crate::candidate::{Candidate, Kind, available};
 use crate::interleave::Series;
-use crate::load::{self, Amount};
+use crate::load::{self, Amount, Place};
 use crate::options::Options;
 use crate::plot::{Chart, Figure, Line, Scale};
 use crate::programs::{self, build_c, program};
@@ -46,6 +46,9 @@ pub struct W2 {
     /// The program `coracle`, when it is not the one built from this repository.
     #[arg(long)]
     coracle: Option<PathBuf>,
+    /// Let the load take turns with the server on one core. Slower, and far less noisy.
+    #[arg(long)]
+    lockstep: bool,
     /// Count system calls and instructions at this number of connections; 0 leaves it out.
     #[arg(long, default_value_t = 64)]
     count_connections: u32,
@@ -139,6 +142,7 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
     vec![
         Candidate::new("raw-uring", Kind::Limit, program("raw-uring")),
         Candidate::new("raw-epoll", Kind::Limit, program("raw-epoll")),
+        Candidate::new("raw-epoll-called", Kind::Limit, program("raw-epoll-called")),
         coracle("coracle-uring", "uring"),
         coracle("coracle-epoll", "epoll"),
         coracle("coracle-poll", "poll"),
@@ -162,7 +166,11 @@ fn measure<'a>(
     let all = options.repetitions().run(&able, |candidate| {
         let server = Server::start(candidate, options.server_core)?;
         let amount = Amount::Time { warmup: w2.warmup, seconds: w2.seconds };
-        let report = load::run(&server, options.load_core, connections, amount)
+        let place = match w2.lockstep {
+            true => Place::Lockstep(options.server_core),
+            false => Place::Core(options.load_core),
+        };
+        let report = load::run(&server, place, connections, amount)
             .map_err(|error| io::Error::other(format!("{}: {error}", candidate.name)))?;
         let cpu = report.server_cpu_seconds.expect("ping was told to watch the server");
         Ok(Run {
@@ -223,11 +231,22 @@ fn report(
     counted: &[Counted<'_>],
     skipped: &[String],
 ) -> io::Result<()> {
-    let mut report = Report::new("w2", "W2: echo, 8 bytes, ping-pong");
-    report.add(
-        "Server CPU microseconds per operation, minimum / median of the repetitions. The server has \
-         one core and the load another; every answer was checked.",
-    );
+    let mut report = if w2.lockstep {
+        let mut report = Report::new("w2-lockstep", "W2 in lockstep: echo, 8 bytes, ping-pong");
+        report.add(
+            "Server CPU microseconds per operation, minimum / median of the repetitions. Server and load \
+             take turns on one core: the load sends one message on each connection, sleeps until all \
+             are answered, and checks them.",
+        );
+        report
+    } else {
+        let mut report = Report::new("w2", "W2: echo, 8 bytes, ping-pong");
+        report.add(
+            "Server CPU microseconds per operation, minimum / median of the repetitions. The server has \
+             one core and the load another; every answer was checked.",
+        );
+        report
+    };
     report.add(&overview(w2, measured));
     if !counted.is_empty() {
         report.heading(&format!(

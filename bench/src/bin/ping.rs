@@ -78,6 +78,9 @@ struct Arguments {
     /// Give up when there was no answer for so long.
     #[arg(long, default_value_t = 10.0)]
     limit_silence: f64,
+    /// Answer nothing before everything is answered, and sleep meanwhile: for a server on the same core.
+    #[arg(long)]
+    lockstep: bool,
     /// Report the processor time of this process too (the server's).
     #[arg(long)]
     watch: Option<u32>,
@@ -216,7 +219,12 @@ impl Load<'_> {
             self.send_next(index, 0);
         }
         while self.outstanding > 0 {
-            self.submissions.submit_and_wait(&mut completions)?;
+            if arguments.lockstep {
+                self.submissions.enter(self.outstanding as u32)?;
+                completions.sync();
+            } else {
+                self.submissions.submit_and_wait(&mut completions)?;
+            }
             let now = start.elapsed();
             if begin.is_none() && now >= warm_at {
                 self.latency.reset();

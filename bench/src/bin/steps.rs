@@ -31,10 +31,10 @@ struct Arguments {
     #[arg(long, default_value_t = 64)]
     connections: u32,
     /// Messages of the first run.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 1500)]
     count_low: u64,
     /// Messages of the second run.
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 4500)]
     count_high: u64,
     /// Run the load on this core.
     #[arg(long, default_value_t = 1)]

@@ -87,3 +87,35 @@ pub(crate) fn rule_11_stat_tells_the_size(h: &mut Harness) {
         other => panic!("{other:?}"),
     }
 }
+
+/// A send_file may be waiting for its bytes to be read by a thread when it is cancelled: its end comes once, and
+/// what the thread says later concerns nobody.
+pub(crate) fn rule_04_cancelled_send_file_ends_once(h: &mut Harness) {
+    let contents: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
+    let path = h.file(&contents);
+    if !h.is_simulated() {
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        // Out of the page cache, where the file system does that.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+    let file = open(h, path);
+    let (socket, peer) = h.connection();
+    let send = h.submit(Operation::SendFile { socket, file, offset: 0, count: contents.len() });
+    if let crate::harness::Submission::Pending(token) = &send {
+        h.demux.cancel(*token);
+    }
+    let sent = match h.finish(send).result {
+        Ok(Outcome::Count(sent)) => sent,
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+            0
+        }
+    };
+    assert!(h.settle().is_empty(), "nothing comes after the end");
+    assert!(h.receive_exactly(peer, sent) == contents[..sent]);
+    h.send_all(socket, b"still usable");
+    assert_eq!(h.receive_exactly(peer, 12), b"still usable");
+    h.close(file);
+}

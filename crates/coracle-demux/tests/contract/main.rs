@@ -49,6 +49,7 @@ suite! {
         a10_event_for_a_closed_descriptor_does_not_reach_the_next_owner,
     }
     files::{
+        rule_04_cancelled_send_file_ends_once,
         rule_09_send_file_sends_a_stretch_of_a_file,
         rule_09_send_file_to_a_slow_reader_sends_everything,
         rule_11_file_is_written_and_read_back,
@@ -93,6 +94,7 @@ suite! {
         rule_07_tried_sends_to_a_slow_reader_lose_nothing,
         rule_07_many_tried_sends_in_one_turn,
         rule_05_close_after_a_tried_send_delivers_or_gives_up,
+        rule_05_close_gives_up_what_a_tried_send_left,
         rule_07_shared_memory_is_sent_on_many_connections,
     }
     sockets::{

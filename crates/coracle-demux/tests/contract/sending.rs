@@ -222,3 +222,38 @@ pub(crate) fn rule_05_close_after_a_tried_send_delivers_or_gives_up(h: &mut Harn
     h.demux.try_send(a, b"nobody reads this").unwrap();
     h.close(a); // would hang
 }
+
+/// What the peer has no room for is given up by a close, and so is whoever waits behind it.
+pub(crate) fn rule_05_close_gives_up_what_a_tried_send_left(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let mut sent = 0;
+    let mut refused = 0;
+    while refused < 2 {
+        let tried = h.demux.try_send(a, &[b'x'; 4096]).unwrap();
+        sent += tried;
+        refused = if tried == 0 { refused + 1 } else { 0 };
+        h.settle();
+        assert!(sent < 64 << 20, "the socket never fills");
+    }
+    let how = std::net::Shutdown::Write;
+    let shutdown = h.submit(Operation::Shutdown { socket: a, how });
+    let close = h.submit(Operation::Close { handle: a });
+    let shut = h.finish(shutdown).result;
+    assert!(
+        shut.as_ref().is_ok() || shut.as_ref().is_err_and(|it| it.raw_os_error() == Some(125)),
+        "done, or cancelled: {shut:?}"
+    );
+    h.finish(close).result.unwrap(); // would hang
+    let mut received = 0;
+    loop {
+        match h.receive(b, 1 << 20) {
+            Ok(bytes) if bytes.is_empty() => break,
+            Ok(bytes) => {
+                assert!(bytes.iter().all(|&byte| byte == b'x'));
+                received += bytes.len();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(received <= sent, "{received} of {sent}");
+}
