@@ -26,3 +26,4 @@ pub use coracle_loop::{
 };
 #[doc(no_inline)]
 pub use coracle_loop::{pool, wheel};
+pub use coracle_net as net;

@@ -26,6 +26,11 @@ pub fn coracle() -> PathBuf {
     Path::new(BENCH).join("../target/release/coracle")
 }
 
+/// The repository's example that echoes on the loop alone, built or not.
+pub fn loop_echo() -> PathBuf {
+    Path::new(BENCH).join("../target/release/examples/11_lent_receives")
+}
+
 /// Builds the servers and tools of this workspace beside the running program.
 ///
 /// # Errors
@@ -39,13 +44,15 @@ pub fn build_workspace() -> io::Result<()> {
         cargo.args(["--package", package]);
     }
     // Not `bench`, which is running.
-    for program in ["raw-epoll", "raw-uring", "ping", "steps", "tokio-echo", "may-echo"] {
+    for program in
+        ["raw-epoll", "raw-epoll-called", "raw-uring", "ping", "steps", "tokio-echo", "may-echo"]
+    {
         cargo.args(["--bin", program]);
     }
     run(&mut cargo)
 }
 
-/// Builds the program `coracle`, if the repository has it already.
+/// Builds the program `coracle`, if the repository has it already, and the echo on the loop alone.
 ///
 /// # Errors
 /// When cargo fails.
@@ -56,7 +63,10 @@ pub fn build_coracle() -> io::Result<()> {
     }
     let mut cargo = Command::new("cargo");
     cargo.current_dir(&root).args(["build", "--release", "--quiet", "--package", "coracle-cli"]);
-    run(cargo.args(["--target-dir", "target"]))
+    run(cargo.args(["--target-dir", "target"]))?;
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(&root).args(["build", "--release", "--quiet", "--package", "coracle"]);
+    run(cargo.args(["--example", "11_lent_receives", "--target-dir", "target"]))
 }
 
 /// Builds `peers/SOURCE` against the C library `library`, which Debian's `package` brings.

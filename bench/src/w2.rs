@@ -125,9 +125,16 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
     let coracle = |name, backend| {
         Candidate::new(name, Kind::Coracle, coracle.clone()).arguments(&[
             "echo",
+            "--threads",
+            "1",
             "--backend",
             backend,
         ])
+    };
+    // What the loop itself costs; `coracle echo` has connections and protocols on top.
+    let on_the_loop = |name, backend| {
+        Candidate::new(name, Kind::Coracle, programs::loop_echo())
+            .arguments(&["--backend", backend])
     };
     let c_peer = |name, source, library, package| {
         let mut candidate = Candidate::new(name, Kind::Peer, program(name));
@@ -143,6 +150,10 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
         Candidate::new("raw-uring", Kind::Limit, program("raw-uring")),
         Candidate::new("raw-epoll", Kind::Limit, program("raw-epoll")),
         Candidate::new("raw-epoll-called", Kind::Limit, program("raw-epoll-called")),
+        on_the_loop("loop-uring", "uring"),
+        on_the_loop("loop-epoll", "epoll"),
+        on_the_loop("loop-poll", "poll"),
+        on_the_loop("loop-select", "select").limit_connections(LIMIT_SELECT),
         coracle("coracle-uring", "uring"),
         coracle("coracle-epoll", "epoll"),
         coracle("coracle-poll", "poll"),

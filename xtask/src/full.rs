@@ -73,11 +73,15 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     let once = |name, command| Step { name, command, times: 1 };
     let mut steps = vec![once("tests", command::cargo(root, &["test", "--workspace"]))];
 
-    let simulation =
-        ["test", "--release", "-p", "coracle-loop", "--test", "simulation", "--", "--nocapture"];
-    let mut simulation = command::cargo(root, &simulation);
-    simulation.env("CORACLE_SEEDS", settings.seeds.to_string());
-    steps.push(once("simulation", simulation));
+    for (name, package) in
+        [("simulation", "coracle-loop"), ("simulation of servers", "coracle-net")]
+    {
+        let simulation =
+            ["test", "--release", "-p", package, "--test", "simulation", "--", "--nocapture"];
+        let mut simulation = command::cargo(root, &simulation);
+        simulation.env("CORACLE_SEEDS", settings.seeds.to_string());
+        steps.push(once(name, simulation));
+    }
 
     let contract = ["test", "--release", "-p", "coracle-demux", "--test", "contract"];
     let contract = command::cargo(root, &contract);

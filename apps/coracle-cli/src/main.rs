@@ -1,50 +1,131 @@
 //! The program `coracle`.
 
-mod echo;
+mod daemon;
+mod load;
+mod options;
+mod proxy;
+mod services;
+mod time;
 
 use clap::{Parser, Subcommand};
-use coracle::demux::{Address, Backend};
-use std::io::IsTerminal;
+use coracle::demux::Address;
+use coracle::net::{Protocol, Server, ToAddresses};
+use options::{ServeOptions, announce};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use tracing::level_filters::LevelFilter;
 
-/// Servers on coracle's loop. Without a command, `echo` with its defaults.
+/// Servers on coracle. Without a command, `echo` with its defaults.
+///
+/// Each server prints where it listens, on which backend and how many loops. SIGINT (Ctrl-C) and SIGTERM stop it
+/// gracefully: connections finish what they do; a second one ends it at once.
 #[derive(Parser)]
 #[command(name = "coracle", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
+    /// What to log: off, error, warn, info, debug or trace.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
+    log: LevelFilter,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Send back whatever arrives.
-    Echo(EchoArguments),
-}
-
-#[derive(clap::Args)]
-struct EchoArguments {
-    /// Where to listen: IP:PORT, [IPv6]:PORT, unix:PATH or unix:@NAME.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7000")]
-    listen: Address,
-    /// uring, epoll, poll or select; by default $CORACLE_BACKEND, else the best the kernel allows.
-    #[arg(long)]
-    backend: Option<Backend>,
+    Echo {
+        #[command(flatten)]
+        options: ServeOptions,
+    },
+    /// Answer each message with the time and the message.
+    Time {
+        #[command(flatten)]
+        options: ServeOptions,
+        /// Listen on this port of every interface, if --listen says nothing else.
+        #[arg(short, long, default_value_t = 12345)]
+        port: u16,
+        /// Run in the background, without a terminal.
+        #[arg(short, long)]
+        daemon: bool,
+        /// With --daemon: a file for the process id.
+        #[arg(long, value_name = "PATH", requires = "daemon")]
+        pid_file: Option<PathBuf>,
+    },
+    /// Continue every connection to another address.
+    Proxy {
+        #[command(flatten)]
+        options: ServeOptions,
+        /// The other address: HOST:PORT or unix:PATH.
+        #[arg(long, value_name = "ADDR")]
+        to: String,
+    },
+    /// Read, and say nothing (RFC 863).
+    Discard {
+        #[command(flatten)]
+        options: ServeOptions,
+    },
+    /// Send lines of characters as fast as they are read (RFC 864).
+    Chargen {
+        #[command(flatten)]
+        options: ServeOptions,
+    },
+    /// Put load on an echo server, and compare every answer with what was sent.
+    Load {
+        #[command(flatten)]
+        options: load::LoadOptions,
+    },
 }
 
 fn main() -> ExitCode {
-    let colours = std::io::stderr().is_terminal();
+    let arguments = Arguments::parse();
+    let colours = io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_target(false).with_ansi(colours);
-    log.with_writer(std::io::stderr).init();
-    let command = Arguments::parse().command.unwrap_or_else(|| {
-        let listen = "127.0.0.1:7000".parse().expect("the default address is an address");
-        Command::Echo(EchoArguments { listen, backend: None })
-    });
-    let Command::Echo(EchoArguments { listen, backend }) = command;
-    match echo::run(&listen, backend) {
+    log.with_max_level(arguments.log).with_writer(io::stderr).init();
+    match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("coracle: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(command: Option<Command>) -> io::Result<()> {
+    let command = command.unwrap_or_else(|| {
+        let options = ServeOptions { listen: Vec::new(), backend: None, threads: None, drain: 10 };
+        Command::Echo { options }
+    });
+    match command {
+        Command::Echo { options } => {
+            serve("echo", options.server("127.0.0.1:7000")?, |_| services::Echo)
+        }
+        Command::Time { options, port, daemon, pid_file } => {
+            let server = options.server(&format!(":{port}"))?;
+            let _pid_file = if daemon { daemon::daemonize(pid_file.as_deref())? } else { None };
+            serve("time", server, |_| time::Time)
+        }
+        Command::Proxy { options, to } => {
+            let to = to.as_str().to_addresses()?;
+            let server = options.server("127.0.0.1:7001")?.settings(proxy::settings());
+            serve("proxy", server, move |_| proxy::Side::facing_client(to.clone()))
+        }
+        Command::Discard { options } => {
+            serve("discard", options.server("127.0.0.1:7009")?, |_| services::Discard)
+        }
+        Command::Chargen { options } => {
+            serve("chargen", options.server("127.0.0.1:7019")?, |_| services::Chargen::default())
+        }
+        Command::Load { options } => load::run(&options),
+    }
+}
+
+/// Serves until the process is asked to end.
+fn serve<P: Protocol>(
+    name: &'static str,
+    server: Server,
+    make: impl Fn(&Address) -> P + Send + Sync + 'static,
+) -> io::Result<()> {
+    server.on_init(move |handle| announce(name, handle)).serve(make)?;
+    println!("coracle {name}: stopped");
+    Ok(())
 }

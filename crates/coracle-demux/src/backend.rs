@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The ways coracle can talk to a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,7 +198,7 @@ pub fn open(settings: Settings) -> io::Result<Box<dyn Demux>> {
     for &fallback in fallbacks {
         match open_one(candidate, &settings) {
             Ok(demux) => return Ok(demux),
-            Err(refusal) => tracing::warn!("{}; using {fallback}", refused(candidate, &refusal)),
+            Err(refusal) => tell(candidate, &refusal, fallback),
         }
         candidate = fallback;
     }
@@ -236,6 +237,18 @@ fn open_one(backend: Backend, settings: &Settings) -> io::Result<Box<dyn Demux>>
             ));
         }
     })
+}
+
+/// Says that a backend is passed over, and why. Once for each backend: all loops of a process are refused alike.
+fn tell(backend: Backend, refusal: &io::Error, fallback: Backend) {
+    static TOLD: AtomicU8 = AtomicU8::new(0);
+    let text = format!("{}; using {fallback}", refused(backend, refusal));
+    let bit = 1 << backend as u8;
+    if TOLD.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        tracing::warn!("{text}");
+    } else {
+        tracing::debug!("{text}");
+    }
 }
 
 fn refused(backend: Backend, refusal: &io::Error) -> io::Error {

@@ -127,6 +127,7 @@ impl Builder {
                 deferred: RefCell::default(),
                 hooks: RefCell::default(),
                 offloads: RefCell::default(),
+                extensions: Default::default(),
                 pool,
                 now: Rc::new(Cell::new(now)),
                 stopping: Cell::new(false),

@@ -65,6 +65,11 @@ impl LoopHandle {
         Arc::ptr_eq(&self.shared, &lp.inner.shared)
     }
 
+    /// Whether both name the same loop. Any thread.
+    pub fn is_same(&self, other: &LoopHandle) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Whether the loop still exists. Any thread.
     pub fn is_alive(&self) -> bool {
         !self.shared.lock().closed

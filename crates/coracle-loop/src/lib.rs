@@ -34,6 +34,7 @@
 //! system call.
 
 mod builder;
+mod extension;
 mod handle;
 mod hook;
 mod offload;
@@ -121,6 +122,7 @@ struct Inner {
     deferred: RefCell<VecDeque<Deferred>>,
     hooks: RefCell<Hooks>,
     offloads: RefCell<Offloads>,
+    extensions: extension::Extensions,
     pool: Pool,
     shared: Arc<Shared>,
     now: Rc<Cell<Instant>>,

@@ -1,6 +1,6 @@
 //! The command line: what it takes, and what it says to what it does not.
 
-use crate::program::{Echo, coracle, echo, expect_echo};
+use crate::program::{Program, coracle, echo, expect_echo, run_to_the_end};
 use std::net::TcpListener;
 
 #[test]
@@ -10,7 +10,9 @@ fn port_in_use_is_an_error_that_names_address_and_reason() {
     let output = coracle().args(["echo", "--listen", &address]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
-    let expected = format!("coracle: cannot listen on {address}: Address already in use");
+    let expected = format!(
+        "coracle: cannot listen on {address}: address already in use (another program listens there)"
+    );
     assert!(text.contains(&expected), "{text}");
     assert!(output.stdout.is_empty(), "it never listened");
 }
@@ -33,12 +35,47 @@ fn unknown_backend_is_an_error_that_names_the_choices() {
 }
 
 #[test]
+fn second_server_on_the_same_port_is_refused() {
+    // With several loops, too: they share the port with each other, and with nobody else.
+    let mut command = echo("epoll");
+    command.args(["--threads", "2"]);
+    let first = Program::run(command);
+    assert_eq!(first.loops, "2 loops");
+    for threads in ["1", "2"] {
+        let mut second = coracle();
+        second.args(["echo", "--listen", &first.address, "--threads", threads]);
+        let output = run_to_the_end(&mut second);
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.to_lowercase().contains("address already in use"), "{text}");
+    }
+    (0..20).for_each(|_| expect_echo(&mut first.connect(), b"all connections are the first's"));
+}
+
+#[test]
+fn number_of_loops_is_told_and_cannot_be_zero() {
+    for (threads, loops) in [("1", "1 loop"), ("3", "3 loops")] {
+        let mut command = echo("epoll");
+        command.args(["--threads", threads]);
+        let server = Program::run(command);
+        assert_eq!(server.loops, loops);
+        expect_echo(&mut server.connect(), b"hello");
+    }
+    let output = coracle().args(["echo", "--listen", "127.0.0.1:0", "--threads", "0"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("loops is 0"), "{text}");
+}
+
+#[test]
 fn what_is_no_address_is_an_error_that_says_how_to_write_one() {
-    for listen in ["7000", "localhost:7000", "127.0.0.1", "127.0.0.1:70000", ""] {
+    for listen in ["7000", "127.0.0.1", "127.0.0.1:70000", "::1:7000", ""] {
         let output = coracle().args(["echo", "--listen", listen]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{listen}");
+        assert_eq!(output.status.code(), Some(1), "{listen}");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains("IP:PORT") && text.contains("unix:PATH"), "{listen}: {text}");
+        assert!(text.contains(&format!("{listen:?}")), "it names what was given: {text}");
     }
 }
 
@@ -46,12 +83,12 @@ fn what_is_no_address_is_an_error_that_says_how_to_write_one() {
 fn backend_comes_from_the_environment_unless_it_is_given() {
     let mut command = coracle();
     command.args(["echo", "--listen", "127.0.0.1:0"]).env("CORACLE_BACKEND", "poll");
-    let server = Echo::run(command);
+    let server = Program::run(command);
     assert_eq!(server.backend, "poll");
     expect_echo(&mut server.connect(), b"hello");
     let mut command = echo("epoll");
     command.env("CORACLE_BACKEND", "poll");
-    assert_eq!(Echo::run(command).backend, "epoll");
+    assert_eq!(Program::run(command).backend, "epoll");
 }
 
 #[test]
@@ -64,20 +101,56 @@ fn without_arguments_it_echoes_on_port_7000() {
             return;
         }
     }
-    let server = Echo::run(coracle());
+    let server = Program::run(coracle());
     assert_eq!(server.address, "127.0.0.1:7000");
     expect_echo(&mut server.connect(), b"hello");
     assert!(server.end().status.success());
 }
 
 #[test]
-fn help_tells_of_echo_and_its_options() {
-    let output = coracle().arg("--help").output().unwrap();
+fn help_tells_of_every_command_and_its_options() {
+    let help = |arguments: &[&str]| {
+        let output = coracle().args(arguments).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let general = help(&["--help"]);
+    for (command, options) in [
+        ("echo", &["--listen", "--backend", "--threads", "--drain"][..]),
+        ("time", &["--listen", "--port", "--daemon", "--pid-file", "12345"]),
+        ("proxy", &["--listen", "--to"]),
+        ("discard", &["--listen"]),
+        ("chargen", &["--listen"]),
+        (
+            "load",
+            &[
+                "--connect",
+                "--connections",
+                "--seconds",
+                "--bytes",
+                "--rate",
+                "--idle",
+                "--threads",
+                "--backend",
+                "--json",
+                "--anywhere",
+            ],
+        ),
+    ] {
+        assert!(general.contains(&format!("\n  {command} ")), "{general}");
+        let text = help(&[command, "--help"]);
+        for option in options {
+            assert!(text.contains(option), "{command}, {option}: {text}");
+        }
+    }
+}
+
+#[test]
+fn version_is_told() {
+    let output = coracle().arg("--version").output().unwrap();
     assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("echo"));
-    let output = coracle().args(["echo", "--help"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("--listen") && text.contains("--backend"), "{text}");
+    let expected = concat!("coracle ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
 }
 
 #[test]
@@ -88,5 +161,5 @@ fn ipv6_address_is_served() {
     }
     let mut command = coracle();
     command.args(["echo", "--listen", "[::1]:0"]);
-    expect_echo(&mut Echo::run(command).connect(), b"hello");
+    expect_echo(&mut Program::run(command).connect(), b"hello");
 }

@@ -33,6 +33,8 @@ macro_rules! suite {
                 descriptors_run_out_without_a_spin_and_come_back,
                 descriptors_are_given_back,
                 d2_request_to_end_is_honoured,
+                d2_peer_that_stays_is_left_when_its_time_is_up,
+                d2_request_at_the_first_moment_is_honoured,
             }
             system_calls::{
                 a10_no_call_names_a_closed_descriptor,

@@ -3,20 +3,22 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on the busiest machine: it decides no test, it only ends those that hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `coracle echo`, running.
-pub(crate) struct Echo {
+/// A server of the program, running.
+pub(crate) struct Program {
     process: Child,
     /// Where it listens: `127.0.0.1:40000`, `unix:/path`.
     pub(crate) address: String,
     /// On which backend, as it says itself.
     pub(crate) backend: String,
+    /// How many loops, likewise: `2 loops`.
+    pub(crate) loops: String,
     stdout: BufReader<ChildStdout>,
     stderr: Option<JoinHandle<String>>,
 }
@@ -30,9 +32,29 @@ pub(crate) fn coracle() -> Command {
 
 /// The program as an echo server on a free port.
 pub(crate) fn echo(backend: &str) -> Command {
+    service("echo", backend)
+}
+
+/// The program as a server of another kind, likewise.
+pub(crate) fn service(name: &str, backend: &str) -> Command {
     let mut command = coracle();
-    command.args(["echo", "--listen", "127.0.0.1:0", "--backend", backend]);
+    command.args([name, "--listen", "127.0.0.1:0", "--backend", backend]);
     command
+}
+
+/// Runs what is to end by itself, and gives back how it did.
+pub(crate) fn run_to_the_end(command: &mut Command) -> Output {
+    let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = process.spawn().expect("the program starts");
+    let deadline = Instant::now() + PATIENCE;
+    while process.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            process.kill().unwrap();
+            panic!("it does not end: {:?}", process.wait_with_output());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    process.wait_with_output().unwrap()
 }
 
 /// Puts `program`, with its arguments and environment, behind another one's arguments.
@@ -47,16 +69,21 @@ pub(crate) fn under(mut other: Command, program: &Command) -> Command {
     other
 }
 
-impl Echo {
-    /// On a free port, on a backend that has to be there.
-    pub(crate) fn start(backend: &str) -> Echo {
-        let echo = Echo::run(echo(backend));
-        assert_eq!(echo.backend, if backend == "uring" { "io_uring" } else { backend });
-        echo
+impl Program {
+    /// An echo server on a free port, on a backend that has to be there.
+    pub(crate) fn start(backend: &str) -> Program {
+        Program::run_on(backend, echo(backend))
+    }
+
+    /// Started by `command`, which names a backend that has to be there, and listening.
+    pub(crate) fn run_on(backend: &str, command: Command) -> Program {
+        let program = Program::run(command);
+        assert_eq!(program.backend, if backend == "uring" { "io_uring" } else { backend });
+        program
     }
 
     /// Started by `command`, and listening.
-    pub(crate) fn run(mut command: Command) -> Echo {
+    pub(crate) fn run(mut command: Command) -> Program {
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -72,13 +99,16 @@ impl Echo {
         });
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        let told = line.trim().strip_prefix("coracle echo: listening on ");
-        let Some((address, backend)) = told.and_then(|told| told.rsplit_once(", on ")) else {
+        let told = line.trim().split_once(": listening on ").and_then(|(_, told)| {
+            let (address, told) = told.rsplit_once(", on ")?;
+            Some((address, told.split_once(", ")?))
+        });
+        let Some((address, (backend, loops))) = told else {
             let _ = process.kill();
             panic!("it did not begin to listen: {line:?}\n{}", stderr.join().unwrap());
         };
-        let (address, backend) = (address.to_owned(), backend.to_owned());
-        Echo { process, address, backend, stdout, stderr: Some(stderr) }
+        let (address, backend, loops) = (address.into(), backend.into(), loops.into());
+        Program { process, address, backend, loops, stdout, stderr: Some(stderr) }
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -96,18 +126,18 @@ impl Echo {
     }
 
     /// Asks it to end, and gives back how it did.
-    pub(crate) fn end(mut self) -> Output {
+    pub(crate) fn end(self) -> Output {
         self.signal(Signal::TERM);
+        self.output()
+    }
+
+    /// Awaits its end, and gives back how it ended and what it said.
+    pub(crate) fn output(mut self) -> Output {
         let mut stdout = Vec::new();
         self.stdout.read_to_end(&mut stdout).unwrap();
         let status = self.process.wait().unwrap();
         let stderr = self.stderr.take().unwrap().join().unwrap().into_bytes();
         Output { status, stdout, stderr }
-    }
-
-    /// Awaits its end.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.process.wait().unwrap()
     }
 
     // --- From outside ----------------------------------------------------------------------------------
@@ -139,7 +169,7 @@ impl Echo {
     }
 }
 
-impl Drop for Echo {
+impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

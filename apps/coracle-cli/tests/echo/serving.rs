@@ -1,6 +1,6 @@
 //! Serving, and everything that gets in the way of it.
 
-use crate::program::{Echo, coracle, echo, eventually, expect_echo, pattern, under};
+use crate::program::{Program, coracle, echo, eventually, expect_echo, pattern, under};
 use rustix::net::sockopt;
 use rustix::process::Signal;
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 // --- Talking -------------------------------------------------------------------------------------------
 
 pub(crate) fn small_messages_come_back(backend: &str) {
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     let mut stream = server.connect();
     for message in [&b"a"[..], b"hello", b"\0binary\xff\n", &pattern(1000)] {
         expect_echo(&mut stream, message);
@@ -24,7 +24,7 @@ pub(crate) fn small_messages_come_back(backend: &str) {
 }
 
 pub(crate) fn three_megabytes_come_back(backend: &str) {
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     let stream = server.connect();
     let bytes = pattern(3 << 20);
     let echo = thread::scope(|scope| {
@@ -42,7 +42,7 @@ pub(crate) fn three_megabytes_come_back(backend: &str) {
 
 pub(crate) fn half_close_is_answered_every_time(backend: &str) {
     // Seed 000 lost 20 of 50 answers like this.
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     for round in 0..50u8 {
         let mut stream = server.connect();
         stream.write_all(&[round; 100]).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn half_close_is_answered_every_time(backend: &str) {
 }
 
 pub(crate) fn two_hundred_connections_at_once(backend: &str) {
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     let mut streams: Vec<TcpStream> = (0..200).map(|_| server.connect()).collect();
     for round in 0..3u8 {
         for (number, stream) in streams.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ pub(crate) fn two_hundred_connections_at_once(backend: &str) {
 }
 
 pub(crate) fn byte_at_a_time(backend: &str) {
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     let mut stream = server.connect();
     for &byte in &pattern(500) {
         expect_echo(&mut stream, &[byte]);
@@ -89,7 +89,7 @@ pub(crate) fn unix_socket_by_path_and_by_name(backend: &str) {
     let listen = format!("unix:{}", path.display());
     let mut command = coracle();
     command.args(["echo", "--backend", backend, "--listen", &listen]);
-    let server = Echo::run(command);
+    let server = Program::run(command);
     assert_eq!(server.address, listen);
     expect_echo(&mut UnixStream::connect(&path).unwrap(), b"by path");
     assert!(server.end().status.success());
@@ -98,7 +98,7 @@ pub(crate) fn unix_socket_by_path_and_by_name(backend: &str) {
     let name = format!("coracle-{}-{backend}", std::process::id());
     let mut command = coracle();
     command.args(["echo", "--backend", backend, "--listen", &format!("unix:@{name}")]);
-    let server = Echo::run(command);
+    let server = Program::run(command);
     let address = UnixAddr::from_abstract_name(&name).unwrap();
     expect_echo(&mut UnixStream::connect_addr(&address).unwrap(), b"by name");
     assert!(server.end().status.success());
@@ -108,7 +108,7 @@ pub(crate) fn unix_socket_by_path_and_by_name(backend: &str) {
 
 pub(crate) fn slow_reader_costs_bounded_memory(backend: &str) {
     const TOTAL: usize = 64 << 20;
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     let mut stream = server.connect();
     // Sends as much as is taken, and reads nothing.
     let bytes = pattern(64 << 10);
@@ -140,8 +140,15 @@ pub(crate) fn slow_reader_costs_bounded_memory(backend: &str) {
     assert!(echo.iter().zip(bytes.iter().cycle()).all(|(a, b)| a == b), "out of order");
 }
 
+/// A server whose descriptors can be counted: with one loop, all it needs is there once somebody was served.
+fn with_one_loop(backend: &str) -> Program {
+    let mut command = echo(backend);
+    command.args(["--threads", "1"]);
+    Program::run_on(backend, command)
+}
+
 pub(crate) fn reset_leaves_the_others_alone(backend: &str) {
-    let server = Echo::start(backend);
+    let server = with_one_loop(backend);
     let mut witness = server.connect();
     expect_echo(&mut witness, b"before");
     let before = server.descriptors();
@@ -158,7 +165,7 @@ pub(crate) fn reset_leaves_the_others_alone(backend: &str) {
 }
 
 pub(crate) fn b8_stopped_and_continued_process_goes_on(backend: &str) {
-    let server = Echo::start(backend);
+    let server = Program::start(backend);
     let mut stream = server.connect();
     for round in 0..5u8 {
         expect_echo(&mut stream, &[round; 10]);
@@ -177,21 +184,29 @@ pub(crate) fn b8_stopped_and_continued_process_goes_on(backend: &str) {
 
 pub(crate) fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]);
-    let server = Echo::run(under(shell, &echo(backend)));
-    let mut streams: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
-    // The first are served, the last wait in the backlog.
-    expect_echo(&mut streams[0], b"served");
-    eventually("there is no descriptor left", || server.descriptors() >= 40);
+    shell.args(["-c", "ulimit -n 200; exec \"$@\"", "sh"]);
+    let mut program = echo(backend);
+    program.args(["--threads", "2"]);
+    let server = Program::run(under(shell, &program));
+    let mut first = server.connect();
+    expect_echo(&mut first, b"served");
+    // Those that follow are served while there is room; the others wait to be turned away, one by one.
+    let others: Vec<TcpStream> = (0..300).map(|_| server.connect()).collect();
+    eventually("there is no descriptor left", || server.descriptors() >= 198);
     let (start, before) = (Instant::now(), server.processor_time());
     thread::sleep(1000 * MS);
     let (passed, used) = (start.elapsed(), server.processor_time() - before);
     assert!(used < passed / 5, "it spins: {used:?} of {passed:?}");
-    expect_echo(&mut streams[0], b"still served");
-    streams.drain(..45);
-    for stream in &mut streams {
-        expect_echo(stream, b"those who waited");
-    }
+    expect_echo(&mut first, b"still served");
+    drop(others);
+    // As soon as there is room, whoever comes is served.
+    eventually("a new one is served", || {
+        let mut stream = server.connect();
+        let sent = stream.write_all(b"new");
+        sent.is_ok() && stream.read_exact(&mut [0; 3]).is_ok()
+    });
+    expect_echo(&mut first, b"served to the end");
+    drop(first);
     let output = server.end();
     assert!(output.status.success());
     let log = String::from_utf8_lossy(&output.stderr);
@@ -200,10 +215,11 @@ pub(crate) fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
 }
 
 pub(crate) fn descriptors_are_given_back(backend: &str) {
-    let server = Echo::start(backend);
-    expect_echo(&mut server.connect(), b"warm");
-    eventually("the first is closed", || server.descriptors() < 15);
-    let before = server.descriptors();
+    let server = with_one_loop(backend);
+    let mut warm = server.connect();
+    expect_echo(&mut warm, b"warm");
+    let before = server.descriptors() - 1;
+    drop(warm);
     for round in 0..500u32 {
         let mut stream = server.connect();
         if round % 3 > 0 {
@@ -218,19 +234,35 @@ pub(crate) fn descriptors_are_given_back(backend: &str) {
 
 pub(crate) fn d2_request_to_end_is_honoured(backend: &str) {
     for signal in [Signal::TERM, Signal::INT] {
-        let mut server = Echo::start(backend);
+        let server = Program::start(backend);
         let mut stream = server.connect();
         expect_echo(&mut stream, b"hello");
-        if signal == Signal::INT {
-            server.signal(Signal::INT);
-            assert!(server.wait().success());
-            continue;
-        }
-        let output = server.end();
+        server.signal(signal);
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "our side is ended in order");
+        drop(stream); // what it waits for
+        let output = server.output();
         assert_eq!(output.status.code(), Some(0));
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(text.lines().last(), Some("coracle echo: stopped"));
         assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "the connection has ended");
+    }
+}
+
+pub(crate) fn d2_peer_that_stays_is_left_when_its_time_is_up(backend: &str) {
+    let mut command = echo(backend);
+    command.args(["--drain", "1"]);
+    let server = Program::run_on(backend, command);
+    let mut stream = server.connect();
+    expect_echo(&mut stream, b"hello");
+    let output = server.end(); // with the connection open
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "the connection has ended");
+}
+
+pub(crate) fn d2_request_at_the_first_moment_is_honoured(backend: &str) {
+    // As soon as it says where it listens it can be asked to end.
+    for _ in 0..10 {
+        let output = Program::start(backend).end();
+        assert_eq!(output.status.code(), Some(0), "{:?}", output.status);
     }
 }

@@ -251,6 +251,11 @@ impl Demux for SimDemux {
         self.world.borrow_mut().demux(self.which).operations.len()
     }
 
+    fn is_busy(&self) -> bool {
+        let world = self.world.borrow();
+        world.demuxes.get(&self.which).is_some_and(|state| !state.queue.is_empty())
+    }
+
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         let world = self.world.borrow();
         let Some(state) = world.demuxes.get(&self.which) else { return Ok(()) };

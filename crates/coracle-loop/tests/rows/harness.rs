@@ -127,7 +127,7 @@ impl Harness {
     pub(crate) fn receive(&self, socket: Handle, count: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < count {
-            let space = vec![0; count - all.len()].into();
+            let space = vec![0; (count - all.len()).min(1 << 20)].into();
             let finished = self.operate(Operation::Receive { socket, space });
             let Outcome::Count(got) = finished.result.expect("receive") else { unreachable!() };
             if got == 0 {

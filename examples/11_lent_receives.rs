@@ -1,11 +1,19 @@
-//! `coracle echo`: the smallest server on the loop alone.
-//!
-//! Each connection is one object with at most one receive and one send in flight:
+//! The echo server on the loop alone, as fast as it gets: lent receives and tried sends.
 //!
 //! ```text
-//!   lent bytes ──► out, then send ──► sent ──► back to `out`: the allocation goes round
-//!        │ (a send is in flight)       ▲
-//!        └────────► waiting ───────────┘
+//! cargo run --release -p coracle --example 11_lent_receives -- --listen 127.0.0.1:7000 --backend epoll
+//! ```
+//!
+//! A *lent* receive (`Operation::ReceiveLent`) is submitted once and completes again and again, each time with
+//! bytes in a buffer of the loop's: an idle connection has no buffer. `Loop::try_send` sends them from there,
+//! without giving them up. Only what does not fit at once is copied. It is what `coracle::net` does, without a
+//! protocol on top, and the program by which the loop itself is measured. Each connection has at most one receive
+//! and one send in flight:
+//!
+//! ```text
+//!   lent bytes ──► try_send ──► all gone: nothing to remember
+//!        │              └─ the rest ──► out, then send ──► sent ──► back to `out`: the allocation goes round
+//!        └─ (a send is in flight) ──► waiting ─────────────┘
 //! ```
 //!
 //! A peer that does not read its echo stops being read itself once `LIMIT_WAITING_BYTES` wait for it.
@@ -30,33 +38,23 @@ const LIMIT_WAITING_BYTES: usize = 64 << 10;
 /// How long to leave new connections alone when there is no descriptor for them.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until the process is asked to end.
-pub(crate) fn run(address: &Address, backend: Option<Backend>) -> io::Result<()> {
+fn main() -> io::Result<()> {
     let mut builder = Loop::builder();
-    if let Some(backend) = backend {
-        builder = builder.backend(backend);
+    let mut address: Address = "127.0.0.1:7000".parse()?;
+    let mut arguments = std::env::args().skip(1);
+    while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
+        match name.as_str() {
+            "--listen" => address = value.parse()?,
+            "--backend" => builder = builder.backend(value.parse::<Backend>()?),
+            _ => return Err(io::Error::other(format!("unknown option {name}"))),
+        }
     }
-    let lp = builder.build().map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot make an event loop: {error}"))
-    })?;
-    let listener = lp.listen(address, BACKLOG)?;
+    let lp = builder.build()?;
+    let listener = lp.listen(&address, BACKLOG)?;
     Rc::new(Listener { listener }).accept(&lp);
     lp.on_terminate(Loop::stop)?;
-    let address = lp.local_address(listener)?;
-    println!("coracle echo: listening on {address}, on {}", lp.backend());
-    if let Some(ip) = address.ip() {
-        println!("talk to it: nc {} {}; stop it: Ctrl-C", ip.ip(), ip.port());
-    }
-    let path = address.path();
-    if let Some(path) = path {
-        println!("talk to it: nc -U {}; stop it: Ctrl-C", path.display());
-    }
-    lp.run()?;
-    if let Some(path) = path {
-        let _ = std::fs::remove_file(path); // else the next one could not listen there
-    }
-    println!("coracle echo: stopped");
-    Ok(())
+    println!("echo on {}, by {}", lp.local_address(listener)?, lp.backend());
+    lp.run()
 }
 
 struct Listener {
@@ -68,7 +66,7 @@ impl Listener {
         let operation = Operation::Accept { listener: self.listener };
         if let Submitted::Done(Finished { result: Err(error), .. }) = lp.submit(operation, &self, 0)
         {
-            tracing::error!("cannot accept connections: {error}");
+            eprintln!("cannot accept connections: {error}");
             lp.stop();
         }
     }
@@ -81,7 +79,7 @@ impl Complete for Listener {
             Ok(other) => unreachable!("an accept does not give {other:?}"),
             Err(error) => {
                 // Out of descriptors, most likely. Those who wait stay in the backlog.
-                tracing::warn!("cannot accept: {error}; trying again in {ACCEPT_PAUSE:?}");
+                eprintln!("cannot accept: {error}; trying again in {ACCEPT_PAUSE:?}");
                 lp.after(ACCEPT_PAUSE, move |lp| Rc::clone(&self).accept(lp));
                 return;
             }

@@ -1,0 +1,61 @@
+//! The other servers of the program, and `coracle load`: black boxes, on every backend.
+
+mod load;
+#[allow(dead_code)]
+#[path = "../echo/program.rs"]
+mod program;
+mod proxy;
+mod streams;
+mod time;
+
+macro_rules! suite {
+    ($backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
+        mod $backend {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$file::$case(stringify!($backend));
+                }
+            )*)*
+        }
+    };
+    (on $backend:ident) => {
+        suite! {
+            $backend:
+            time::{
+                answer_is_the_time_and_the_message,
+                zero_bytes_survive,
+                hundred_kilobytes_survive,
+            }
+            proxy::{
+                messages_go_both_ways,
+                client_may_end_first,
+                upstream_may_end_first,
+                ten_megabytes_arrive_intact,
+                directions_do_not_wait_for_each_other,
+                upstream_that_refuses_closes_the_client,
+                upstream_that_dies_takes_the_client_along,
+                upstream_that_died_unnoticed_takes_the_client_along,
+                client_that_dies_takes_the_upstream_along,
+                slow_reader_costs_bounded_memory,
+            }
+            streams::{
+                discard_says_nothing,
+                chargen_sends_the_lines_of_the_rfc,
+                chargen_stops_when_nobody_reads,
+            }
+            load::{
+                every_message_comes_back,
+                rate_is_kept,
+                idle_connections_are_held,
+                large_messages_come_back,
+                wrong_server_is_found_out,
+            }
+        }
+    };
+}
+
+suite!(on uring);
+suite!(on epoll);
+suite!(on poll);
+suite!(on select);

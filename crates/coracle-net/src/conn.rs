@@ -1,0 +1,215 @@
+//! One open connection, as its protocol sees it.
+//!
+//! [`Conn`] is a view that lives as long as a callback; what is behind it is a [`Link`](crate::link::Link), which
+//! the loop keeps. Nothing here waits and nothing fails: `write` queues, and whatever goes wrong is told once, by
+//! [`on_close`](crate::Protocol::on_close).
+
+use crate::hub::ConnHandle;
+use crate::link::{Link, Pause};
+use crate::{Buffer, Layer, Packet, Protocol, RateGroup, RateLimit, Reason};
+use coracle_loop::demux::{Address, Handle};
+use coracle_loop::{Loop, OffloadError, Overloaded};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// An open connection. Loop thread only; it is lent to a callback and cannot be kept.
+pub struct Conn<'a> {
+    pub(crate) lp: &'a Loop,
+    pub(crate) link: &'a Rc<Link>,
+}
+
+impl Conn<'_> {
+    /// Sends something: when the callback returns, as far as the peer has room, and the rest when it has.
+    ///
+    /// All writes of a callback go out together. What waits is bounded: over the high mark the peer is not read
+    /// until it has taken its answers, over [`limit_output_bytes`](crate::Settings::limit_output_bytes) the
+    /// connection ends.
+    pub fn write(&mut self, packet: impl Into<Packet>) {
+        self.link.write(packet.into());
+    }
+
+    /// Sends bytes that are borrowed. The cheapest way for a small answer: nothing is allocated for it.
+    #[inline]
+    pub fn write_slice(&mut self, bytes: &[u8]) {
+        self.link.write_slice(bytes);
+    }
+
+    /// Sends something before everything that has not begun to be sent; never between the bytes of one packet.
+    pub fn write_urgent(&mut self, packet: impl Into<Packet>) {
+        self.link.write_urgent(packet.into());
+    }
+
+    /// Sends something, and calls `then` when it and everything before it has been given to the kernel. If the
+    /// connection ends before that, `then` is dropped. While it closes, what `then` writes is sent like everything
+    /// that was written before.
+    pub fn write_then(
+        &mut self,
+        packet: impl Into<Packet>,
+        then: impl FnOnce(&mut Conn<'_>) -> io::Result<()> + 'static,
+    ) {
+        self.link.write(packet.into());
+        self.link.mark(Box::new(then));
+    }
+
+    /// Has `work` done on a thread of the worker pool, and `done` called here with its result. The results of one
+    /// connection come in the order in which the work was given, however long each took; a connection that is
+    /// closed meanwhile sends the answers first.
+    ///
+    /// # Errors
+    /// The pool's queue is full; neither closure is called then.
+    pub fn offload<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+        done: impl FnOnce(&mut Conn<'_>, Result<T, OffloadError>) -> io::Result<()> + 'static,
+    ) -> Result<(), Overloaded> {
+        self.link.offload(self.lp, work, done)
+    }
+
+    /// Whether there is room for more output. False from the high mark on, until
+    /// [`on_ready`](Protocol::on_ready) is called: whoever produces a long answer stops at false and goes on
+    /// there.
+    pub fn writable(&self) -> bool {
+        self.link.is_writable()
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn output_bytes(&self) -> usize {
+        self.link.output_bytes()
+    }
+
+    /// Closes it: sends what waits, ends our side, waits for the peer to end its own, then closes. Nothing more is
+    /// read. In order, and with a deadline ([`drain`](crate::Settings::drain)).
+    pub fn close(&mut self) {
+        self.link.close(Reason::Closed);
+    }
+
+    /// Ends it now: what waits is thrown away.
+    pub fn abort(&mut self) {
+        self.link.abort(Reason::Aborted);
+    }
+
+    /// Ends our side of the stream once everything is sent; the peer may go on sending.
+    pub fn close_write(&mut self) {
+        self.link.close_write();
+    }
+
+    /// Reads no more, until [`resume`](Conn::resume): neither bytes nor their end are told. The peer notices when
+    /// its buffers and ours are full.
+    pub fn pause(&mut self) {
+        self.link.pause(self.lp, Pause::USER);
+    }
+
+    /// Reads again.
+    pub fn resume(&mut self) {
+        self.link.resume(self.lp, Pause::USER);
+    }
+
+    /// Hands the connection, and what of the input is not read, to another protocol when this callback returns.
+    /// The new one is told by [`on_open`](Protocol::on_open); the old one is dropped without
+    /// [`on_close`](Protocol::on_close), for the connection goes on. If the peer has sent everything, the new one
+    /// is told that too.
+    pub fn switch(&mut self, protocol: impl Protocol) {
+        self.link.switch(Box::new(protocol));
+    }
+
+    /// Puts a layer between the connection and this protocol, above those that are there. What was written before
+    /// goes below it, what is written from here on through it. What of the input is not read when this callback
+    /// returns was meant for the layer, and is decoded by it: so an upgrade in the middle of a stream (STARTTLS)
+    /// reads its line, writes its answer, pushes, and returns.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, Layer};
+    /// # use std::io;
+    /// fn on_data(conn: &mut Conn<'_>, input: &mut Buffer, tls: impl Layer) -> io::Result<()> {
+    ///     if input.take_line() == Some(b"STARTTLS") {
+    ///         conn.write("220 go ahead\r\n"); // as it is
+    ///         conn.push_layer(tls); // and from here on encrypted
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// What is written waits until the layer [takes](Layer::send) it. A [file](Packet::file) that is written is
+    /// read piece by piece and passes through it. Layers stay until the connection ends; it cannot be
+    /// [taken over](Conn::hijack) any more. On a connection that is being closed nothing happens.
+    pub fn push_layer(&mut self, layer: impl Layer) {
+        self.link.push_layer(self.lp, Box::new(layer));
+    }
+
+    /// Limits how fast the connection is, from now on; [`RateLimit::default`] ends that.
+    ///
+    /// # Panics
+    /// When a rate or the burst is zero: nothing would ever pass.
+    pub fn limit_rate(&mut self, limit: &RateLimit) {
+        self.link.limit_rate(self.lp, limit);
+    }
+
+    /// Lets the connection share the rate of `group`, which is of the same loop, besides a limit of its own; it
+    /// leaves the group it was in.
+    pub fn join_rate_group(&mut self, group: &RateGroup) {
+        self.link.join_rate_group(self.lp, group);
+    }
+
+    /// Takes the socket out of the connection once everything written is sent: `taker` gets it, with what was
+    /// received and not read, and owns it from then on. The protocol is dropped without
+    /// [`on_close`](Protocol::on_close). A connection with [layers](Conn::push_layer) is closed instead, with an
+    /// error.
+    pub fn hijack(&mut self, taker: impl FnOnce(&Loop, Handle, Buffer) + 'static) {
+        self.link.hijack(Box::new(taker));
+    }
+
+    /// Changes after how long without input [`on_idle`](Protocol::on_idle) is called; `None`: never.
+    pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
+        self.link.set_idle_timeout(self.lp, timeout);
+    }
+
+    /// Counts as input: the idle time-out begins anew.
+    pub fn touch(&mut self) {
+        self.link.touch();
+    }
+
+    /// Sends what a service says that has no room.
+    pub(crate) fn write_busy_message(&mut self) {
+        let message = self.link.service().settings.busy_message.clone();
+        self.write(message);
+    }
+
+    /// A name for this connection that can be kept and sent to other threads.
+    pub fn handle(&self) -> ConnHandle {
+        ConnHandle::new(self.lp.handle(), self.link.key())
+    }
+
+    /// The name of the service it belongs to.
+    pub fn service(&self) -> &str {
+        self.link.service().name()
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// When the kernel does not know any more, because the connection is gone.
+    pub fn peer_address(&self) -> io::Result<Address> {
+        self.lp.peer_address(self.link.socket())
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// When the kernel does not know any more, because the connection is gone.
+    pub fn local_address(&self) -> io::Result<Address> {
+        self.lp.local_address(self.link.socket())
+    }
+
+    /// The loop this connection lives on.
+    pub fn lp(&self) -> &Loop {
+        self.lp
+    }
+}
+
+impl fmt::Debug for Conn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("output_bytes", &self.output_bytes()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,223 @@
+//! What the connections of one loop share: where they are found, and how many there are.
+//!
+//! ```text
+//!   Loop ──extension──► Hub ──► Link, Link, Link …        a stale key finds nothing, never the next owner
+//!                        ▲ weak          │
+//!                        └── Service ◄───┘                settings and counters of one kind of connection
+//! ```
+
+use crate::link::Link;
+use crate::stats::ServiceStats;
+use crate::{Conn, Settings};
+use coracle_loop::{Loop, LoopHandle};
+use slotmap::SlotMap;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+slotmap::new_key_type! {
+    /// Names a connection of one loop; never reused.
+    pub(crate) struct LinkKey;
+}
+
+/// What to do when the last connection of a loop is gone.
+type Emptied = Box<dyn FnOnce(&Loop)>;
+
+/// What the callback that runs has written, and of which connection it is: others may be written to meanwhile.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) owner: LinkKey,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The connections of one loop.
+#[derive(Default)]
+pub(crate) struct Hub {
+    links: RefCell<SlotMap<LinkKey, Rc<Link>>>,
+    /// What the running callback has written: sent from here when it returns, and empty between callbacks.
+    scratch: Rc<RefCell<Scratch>>,
+    emptied: RefCell<Option<Emptied>>,
+}
+
+impl Hub {
+    /// The hub of `lp`.
+    pub(crate) fn of(lp: &Loop) -> Rc<Hub> {
+        lp.extension(Hub::default)
+    }
+
+    pub(crate) fn insert(&self, make: impl FnOnce(LinkKey) -> Rc<Link>) -> Rc<Link> {
+        let mut links = self.links.borrow_mut();
+        let key = links.insert_with_key(make);
+        Rc::clone(&links[key])
+    }
+
+    pub(crate) fn get(&self, key: LinkKey) -> Option<Rc<Link>> {
+        self.links.borrow().get(key).cloned()
+    }
+
+    /// Forgets a connection that is gone.
+    pub(crate) fn remove(&self, lp: &Loop, key: LinkKey) {
+        let removed = self.links.borrow_mut().remove(key);
+        drop(removed);
+        if self.links.borrow().is_empty()
+            && let Some(emptied) = self.emptied.take()
+        {
+            emptied(lp);
+        }
+    }
+
+    /// The keys of all connections, of one service if that is given.
+    pub(crate) fn keys(&self, service: Option<&str>) -> Vec<LinkKey> {
+        let links = self.links.borrow();
+        let wanted = |link: &Link| service.is_none_or(|name| link.service().name() == name);
+        links.iter().filter(|(_, link)| wanted(link)).map(|(key, _)| key).collect()
+    }
+
+    /// Calls `emptied` when there is no connection left: now, if there is none.
+    pub(crate) fn when_empty(&self, lp: &Loop, emptied: impl FnOnce(&Loop) + 'static) {
+        if self.links.borrow().is_empty() {
+            return emptied(lp);
+        }
+        *self.emptied.borrow_mut() = Some(Box::new(emptied));
+    }
+}
+
+/// One kind of connection on one loop.
+pub(crate) struct Service {
+    name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) stats: Arc<ServiceStats>,
+    pub(crate) scratch: Rc<RefCell<Scratch>>,
+    hub: Weak<Hub>,
+    open: Cell<usize>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        lp: &Loop,
+        name: impl Into<Arc<str>>,
+        settings: Settings,
+        stats: Arc<ServiceStats>,
+    ) -> Rc<Service> {
+        let hub = Hub::of(lp);
+        Rc::new(Service {
+            name: name.into(),
+            settings,
+            stats,
+            scratch: Rc::clone(&hub.scratch),
+            hub: Rc::downgrade(&hub),
+            open: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn hub(&self) -> Option<Rc<Hub>> {
+        self.hub.upgrade()
+    }
+
+    /// How many connections there are.
+    pub(crate) fn open(&self) -> usize {
+        self.open.get()
+    }
+
+    pub(crate) fn opened(&self) {
+        self.open.set(self.open.get() + 1);
+        self.stats.opened.add(1);
+    }
+
+    pub(crate) fn closed(&self) {
+        self.open.set(self.open.get() - 1);
+        self.stats.closed.add(1);
+    }
+}
+
+/// Names a connection from anywhere: other connections, other loops, any thread. It does not keep it open, and
+/// never means the next connection that happens to get the same descriptor.
+#[derive(Clone)]
+pub struct ConnHandle {
+    lp: LoopHandle,
+    pub(crate) key: LinkKey,
+}
+
+impl ConnHandle {
+    pub(crate) fn new(lp: LoopHandle, key: LinkKey) -> ConnHandle {
+        ConnHandle { lp, key }
+    }
+
+    /// Runs `task` with the connection, in a later turn of its loop; or `gone`, if there is no such connection any
+    /// more, or its loop takes no more jobs. One of the two is called, once. Any thread.
+    pub fn run(
+        &self,
+        task: impl FnOnce(&mut Conn<'_>) -> io::Result<()> + Send + 'static,
+        gone: impl FnOnce() + Send + 'static,
+    ) {
+        // The job is called, or dropped when the loop refuses it: dropped, it says that the connection is gone.
+        let mut job = Errand { gone: Some(Box::new(gone)) };
+        let key = self.key;
+        let _ = self.lp.post(move |lp| {
+            if let Some(link) = Hub::of(lp).get(key).filter(|link| link.is_open()) {
+                job.is_done();
+                link.run(lp, task);
+            }
+        });
+    }
+
+    /// Calls `f` with the connection at once, if it lives on `lp`, is open, and is not in a callback of its own.
+    /// How connections of one loop talk to each other without a detour (a proxy's two sides). Loop thread only.
+    pub fn with<T>(&self, lp: &Loop, f: impl FnOnce(&mut Conn<'_>) -> T) -> Option<T> {
+        let link = self.lives_on(lp).then(|| Hub::of(lp).get(self.key)).flatten()?;
+        link.is_open().then(|| link.interrupt(lp, f)).flatten()
+    }
+
+    /// Sends something on the connection, if it is still there. Any thread.
+    pub fn write(&self, bytes: impl Into<bytes::Bytes>) {
+        let bytes = bytes.into();
+        self.run(
+            |conn| {
+                conn.write(bytes);
+                Ok(())
+            },
+            || (),
+        );
+    }
+
+    /// Whether the connection lives, or lived, on `lp`.
+    pub(crate) fn lives_on(&self, lp: &Loop) -> bool {
+        self.lp.is_same(&lp.handle())
+    }
+
+    /// Whether both name the same connection.
+    pub fn is_same(&self, other: &ConnHandle) -> bool {
+        self.key == other.key && self.lp.is_same(&other.lp)
+    }
+}
+
+impl fmt::Debug for ConnHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConnHandle").field(&self.key).finish()
+    }
+}
+
+/// Says that the connection is gone unless somebody took that back.
+struct Errand {
+    gone: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Errand {
+    fn is_done(&mut self) {
+        self.gone = None;
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        if let Some(gone) = self.gone.take() {
+            gone();
+        }
+    }
+}

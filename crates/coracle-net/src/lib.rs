@@ -1,0 +1,50 @@
+//! Bytes in, bytes out: connections, listeners, protocols and servers, in callbacks.
+
+mod addresses;
+mod bind;
+mod buffer;
+mod conn;
+mod connector;
+mod hub;
+mod layer;
+mod limits;
+mod link;
+mod listen_options;
+mod listener;
+mod output;
+mod packet;
+mod placement;
+mod protocol;
+mod rate;
+mod rate_limit;
+mod server;
+mod settings;
+mod socket_file;
+mod stats;
+mod udp;
+
+pub use addresses::ToAddresses;
+pub use bind::ListenSocket;
+pub use buffer::Buffer;
+pub use conn::Conn;
+pub use connector::{Connecting, Connector, Retry};
+#[doc(no_inline)]
+pub use coracle_loop::demux::Address;
+pub use hub::ConnHandle;
+pub use layer::{Layer, Layered};
+pub use limits::{
+    Bottleneck, Capacity, CapacitySettings, available_cores, capacity, memory_bytes,
+    raise_descriptor_limit,
+};
+pub use listen_options::ListenOptions;
+pub use listener::{Listener, attach};
+pub use packet::Packet;
+pub use placement::Placement;
+pub use protocol::{Protocol, Reason};
+pub use rate::TokenBucket;
+pub use rate_limit::{RateGroup, RateLimit};
+pub use server::{Running, Server, ServerHandle};
+pub use settings::Settings;
+pub use socket_file::SocketFile;
+pub use stats::Stats;
+pub use udp::{Datagram, Udp, UdpSettings};

@@ -1,0 +1,100 @@
+//! Work that a connection has given to the worker pool, and whose answers come in the order it was given.
+//!
+//! ```text
+//!   offload ──► [ pending │ done │ pending │ done ]        the front is delivered, then what is behind it
+//!                 ▲ oldest
+//! ```
+
+use super::Link;
+use crate::Conn;
+use coracle_loop::{Loop, OffloadError, Overloaded};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+/// What to do with an answer on the loop.
+type Deliver = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
+
+/// The errands of one connection, oldest first.
+#[derive(Default)]
+pub(super) struct Errands {
+    /// The number of the oldest.
+    first: u64,
+    answers: VecDeque<Option<Deliver>>,
+}
+
+impl Errands {
+    pub(super) fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.answers.push_back(None);
+        self.first + self.answers.len() as u64 - 1
+    }
+
+    /// Takes back the errand that was begun last.
+    fn take_back(&mut self) {
+        self.answers.pop_back();
+    }
+
+    fn answer(&mut self, number: u64, deliver: Deliver) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(place) = index.and_then(|index| self.answers.get_mut(index)) {
+            *place = Some(deliver);
+        }
+    }
+
+    /// Takes the oldest answer out of its place, which it keeps until [`delivered`](Errands::delivered).
+    fn take_answer(&mut self) -> Option<Deliver> {
+        self.answers.front_mut()?.take()
+    }
+
+    fn delivered(&mut self) {
+        self.answers.pop_front();
+        self.first += 1;
+    }
+}
+
+impl Link {
+    pub(crate) fn offload<T: Send + 'static>(
+        self: &Rc<Self>,
+        lp: &Loop,
+        work: impl FnOnce() -> T + Send + 'static,
+        done: impl FnOnce(&mut Conn<'_>, Result<T, OffloadError>) -> io::Result<()> + 'static,
+    ) -> Result<(), Overloaded> {
+        let number = self.change().rare().errands.begin();
+        let link = Rc::downgrade(self);
+        let submitted = lp.offload(work, move |lp, result| {
+            let Some(link) = link.upgrade() else { return };
+            if let Some(rare) = &mut link.change().rare {
+                rare.errands.answer(number, Box::new(move |conn| done(conn, result)));
+            }
+            link.deliver_answers(lp);
+        });
+        if submitted.is_err() {
+            self.change().rare().errands.take_back();
+        }
+        submitted
+    }
+
+    fn deliver_answers(self: &Rc<Self>, lp: &Loop) {
+        loop {
+            // It counts until it is delivered, so that a connection that closes still sends it.
+            let Some(deliver) = self.next_answer() else { break };
+            self.enter(lp, |_, conn| deliver(conn));
+            self.flush(lp);
+            let mut state = self.change();
+            if let Some(rare) = &mut state.rare {
+                rare.errands.delivered();
+            }
+            state.tidy();
+            drop(state);
+            self.settle(lp);
+        }
+    }
+
+    fn next_answer(&self) -> Option<Deliver> {
+        self.change().rare.as_mut()?.errands.take_answer()
+    }
+}

@@ -1,0 +1,300 @@
+//! Bytes out: what a callback writes is sent together, and the rest when there is room.
+
+use super::{Link, Pause, Phase, SENT, SENT_FILE, State};
+use crate::output::{Mark, Next, Output};
+use crate::packet::Kind;
+use crate::{Packet, Reason};
+use coracle_loop::Loop;
+use coracle_loop::demux::{Finished, Operation, Outcome, Payload, Submitted};
+use std::io;
+use std::rc::Rc;
+
+/// A packet up to this size is copied next to the others of its callback, rather than sent from where it is.
+const JOIN_BYTES: usize = 4 << 10;
+
+/// How many marks are called one after the other; then it is somebody else's turn. A mark may write and set the
+/// next.
+const MARKS_PER_TURN: usize = 64;
+
+impl Link {
+    #[inline]
+    pub(crate) fn write_slice(&self, bytes: &[u8]) {
+        let mut scratch = self.service.scratch.borrow_mut();
+        if self.calm.get() && scratch.owner == self.key() {
+            scratch.bytes.extend_from_slice(bytes);
+        } else {
+            drop(scratch);
+            self.queue_slice(bytes);
+        }
+    }
+
+    /// Writes to a connection of which more has to be known.
+    #[inline(never)]
+    fn queue_slice(&self, bytes: &[u8]) {
+        let mut state = self.change();
+        if state.accepts_output() {
+            let mut scratch = self.service.scratch.borrow_mut();
+            let direct = state.output.is_empty() && !state.detour;
+            if direct && scratch.owner == self.key() {
+                scratch.bytes.extend_from_slice(bytes);
+            } else {
+                state.queue().push(bytes.into());
+            }
+        }
+    }
+
+    pub(crate) fn write(&self, packet: Packet) {
+        if let Kind::Memory(memory) = &packet.0
+            && memory.len() <= JOIN_BYTES
+        {
+            return self.write_slice(memory.as_slice());
+        }
+        self.spill();
+        let mut state = self.change();
+        if state.accepts_output() {
+            state.queue().push(packet);
+        }
+    }
+
+    pub(crate) fn write_urgent(&self, packet: Packet) {
+        self.spill();
+        let mut state = self.change();
+        if state.accepts_output() {
+            state.queue().push_urgent(packet);
+        }
+    }
+
+    /// Has `mark` called when everything written so far has been sent.
+    pub(crate) fn mark(&self, mark: Mark) {
+        self.spill();
+        let mut state = self.change();
+        if state.accepts_output() {
+            state.queue().push_mark(mark);
+        }
+    }
+
+    /// Queues what the callback has written so far, in front of what cannot be sent together with it.
+    pub(super) fn spill(&self) {
+        let mut scratch = self.service.scratch.borrow_mut();
+        if !scratch.bytes.is_empty() && scratch.owner == self.key() {
+            self.change().queue().push_first(scratch.bytes.as_slice().into(), false);
+            scratch.bytes.clear();
+        }
+    }
+
+    /// How much the callback has written so far and not queued.
+    fn scratch_bytes(&self) -> usize {
+        let scratch = self.service.scratch.borrow();
+        if scratch.owner == self.key() { scratch.bytes.len() } else { 0 }
+    }
+
+    /// Whether there is room. Who is told that there is none is told when there is.
+    pub(crate) fn is_writable(&self) -> bool {
+        let waiting = self.output_bytes();
+        if waiting > self.service.settings.high_mark_bytes {
+            self.change().full = true;
+        }
+        let state = self.state.borrow();
+        state.accepts_output() && !state.full
+    }
+
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.state.borrow().output_bytes() + self.scratch_bytes()
+    }
+
+    /// Sends what the callback has written.
+    #[inline(always)]
+    pub(super) fn flush(self: &Rc<Self>, lp: &Loop) {
+        let scratch = &mut self.service.scratch.borrow_mut().bytes;
+        if scratch.is_empty() {
+            return;
+        }
+        if self.calm.get() || !self.state.borrow().detour {
+            match lp.try_send(self.socket, scratch) {
+                Ok(sent) if sent == scratch.len() => self.service.stats.sent_bytes.add(sent as u64),
+                result => self.flush_rest(scratch, result),
+            }
+        } else {
+            self.queue_written(scratch);
+        }
+        scratch.clear();
+    }
+
+    /// Keeps what the callback of a connection with layers or a rate has written, unless it is aborted.
+    #[cold]
+    fn queue_written(&self, written: &[u8]) {
+        let mut state = self.change();
+        if !state.aborted {
+            state.queue().push_first(written.into(), false);
+        }
+    }
+
+    /// Not everything that the callback has written was sent.
+    #[cold]
+    fn flush_rest(&self, written: &[u8], result: io::Result<usize>) {
+        match result {
+            Ok(sent) => {
+                self.service.stats.sent_bytes.add(sent as u64);
+                self.change().output.push_first(written[sent..].into(), sent > 0);
+            }
+            Err(error) => self.abort(Reason::Failed(error)),
+        }
+    }
+
+    /// Sends what waits, and stops who produces more than is taken.
+    pub(super) fn pump(self: &Rc<Self>, lp: &Loop) {
+        let mut marks = 0;
+        loop {
+            if marks == MARKS_PER_TURN {
+                let link = Rc::downgrade(self);
+                lp.defer(move |lp| {
+                    if let Some(link) = link.upgrade() {
+                        link.settle(lp);
+                    }
+                });
+                break;
+            }
+            let detour = self.state.borrow().detour;
+            let next = match detour {
+                false => self.change().output.next(),
+                true => self.next_on_detour(lp),
+            };
+            let Some(next) = next else { break };
+            let (operation, tag) = match next {
+                Next::Memory(payload) => (Operation::Send { socket: self.socket, payload }, SENT),
+                Next::File { file, offset, count } => {
+                    (Operation::SendFile { socket: self.socket, file, offset, count }, SENT_FILE)
+                }
+                Next::Mark(mark) => {
+                    marks += 1;
+                    self.change().marking = true;
+                    self.enter(lp, |_, conn| mark(conn));
+                    self.change().marking = false;
+                    self.flush(lp);
+                    if self.state.borrow().aborted {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            match lp.submit(operation, self, tag) {
+                Submitted::Pending(_) => break self.watch_stall(lp),
+                Submitted::Done(finished) => self.note_sent(tag, finished),
+            }
+            if self.state.borrow().aborted {
+                return;
+            }
+        }
+        let settings = &self.service.settings;
+        let mut state = self.change();
+        let waiting = state.output_bytes();
+        if waiting > settings.limit_output_bytes {
+            state.abort(Reason::SlowReader);
+        } else if waiting > settings.high_mark_bytes {
+            state.full = true;
+            drop(state);
+            if !settings.read_when_full {
+                self.pause(lp, Pause::OUTPUT);
+            }
+        } else if state.full && waiting <= settings.low_mark_bytes {
+            state.full = false;
+            drop(state);
+            self.resume(lp, Pause::OUTPUT);
+            let link = Rc::downgrade(self);
+            // In a callback of its own: a producer that is always sent at once must not go ever deeper.
+            lp.defer(move |lp| {
+                if let Some(link) = link.upgrade().filter(|link| link.is_open()) {
+                    link.call(lp, |protocol, conn| protocol.on_ready(conn));
+                }
+            });
+        }
+    }
+
+    /// What is to be sent next by a connection with layers or a rate.
+    fn next_on_detour(self: &Rc<Self>, lp: &Loop) -> Option<Next> {
+        self.encode(lp);
+        let limit = self.may_send(lp)?;
+        let mut state = self.change();
+        if limit == usize::MAX {
+            return state.output.next();
+        }
+        let next = state.output.next_piece(limit)?;
+        state.charge_sent(&next);
+        Some(next)
+    }
+
+    /// Gives the peer its time to take something.
+    fn watch_stall(self: &Rc<Self>, lp: &Loop) {
+        let Some(timeout) = self.service.settings.write_timeout else { return };
+        let link = Rc::downgrade(self);
+        let mut state = self.change();
+        let stalled = &mut state.rare().stalled;
+        if !stalled.as_ref().is_some_and(|timer| timer.rearm(timeout)) {
+            *stalled = Some(lp.after(timeout, move |lp| {
+                if let Some(link) = link.upgrade() {
+                    link.abort_now(lp, Reason::SlowReader);
+                }
+            }));
+        }
+    }
+
+    /// Takes in what became of a send.
+    fn note_sent(&self, tag: u32, finished: Finished) {
+        let Finished { result, payload } = finished;
+        let mut state = self.change();
+        if state.phase == Phase::Closed {
+            return;
+        }
+        match result {
+            Ok(Outcome::Count(count)) => {
+                state.settle_sent(count);
+                self.service.stats.sent_bytes.add(count as u64);
+                if tag == SENT {
+                    state.output.sent(payload, count);
+                } else if !state.output.sent_file(count) {
+                    state.abort(Reason::Failed(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "a file that was being sent became shorter",
+                    )));
+                }
+            }
+            Ok(other) => unreachable!("a send does not give {other:?}"),
+            Err(error) => {
+                state.output.sent(Payload::Nothing, 0);
+                state.abort(Reason::Failed(error));
+            }
+        }
+    }
+
+    /// A send that was under way is over.
+    pub(super) fn sent(self: &Rc<Self>, lp: &Loop, tag: u32, finished: Finished) {
+        let mut state = self.change();
+        if let Some(stalled) = state.rare.as_mut().and_then(|rare| rare.stalled.take()) {
+            stalled.cancel();
+            state.tidy();
+        }
+        drop(state);
+        self.note_sent(tag, finished);
+        self.settle(lp); // a mark may have asked for something
+    }
+}
+
+impl State {
+    /// Where what is written waits.
+    fn queue(&mut self) -> &mut Output {
+        let layers = self.rare.as_mut().and_then(|rare| rare.layers.as_mut());
+        layers.and_then(|layers| layers.queue()).unwrap_or(&mut self.output)
+    }
+
+    /// How many bytes wait to be sent, whether coded or not.
+    fn output_bytes(&self) -> usize {
+        let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
+        self.output.bytes() + layers.map_or(0, |layers| layers.output_bytes())
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_all_sent(&self) -> bool {
+        let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
+        self.output.is_empty() && layers.is_none_or(|layers| layers.are_through(self.is_ending()))
+    }
+}

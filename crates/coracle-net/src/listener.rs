@@ -1,0 +1,387 @@
+//! New connections on one loop, and what to do when there is nothing to serve them with.
+//!
+//! ```text
+//!            ┌──────── accepted: a connection, here or on another loop
+//!   accept ──┤
+//!            └─ EMFILE ─► close the reserve ─► accept one, close it ─► open the reserve ─► pause ─► accept
+//! ```
+//!
+//! A process without descriptors cannot even refuse: whoever connects would hang in the backlog until somebody
+//! else leaves. So one descriptor is kept for that moment, and whoever would get the last one is turned away. The
+//! pause doubles while it lasts, and there is one line in the log when it begins and one when it is over: that is,
+//! when it has not come back for a while, so that a server at the edge of its limit does not fill the log.
+
+use crate::hub::Service;
+use crate::link::Link;
+use crate::stats::ServiceStats;
+use crate::{Buffer, Conn, Protocol, Settings, Stats};
+use coracle_loop::demux::{
+    Address, Completion, Finished, Handle, Operation, Outcome, SocketKind, SocketOption, Submitted,
+    Token,
+};
+use coracle_loop::{Complete, Loop};
+use std::cell::RefCell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to leave new connections alone when there is nothing to serve them with: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(10);
+const LIMIT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many connections may wait to be accepted; the kernel allows fewer where it says so.
+const BACKLOG: i32 = 4096;
+
+/// How many connections over capacity are told so at the same time; those above are closed without a word.
+const LIMIT_TURNING_AWAY: usize = 64;
+
+const ACCEPTED: u32 = 0;
+const CLOSED: u32 = 1;
+
+/// What becomes of an accepted socket.
+pub(crate) trait Serve {
+    /// Makes a connection of `socket`, or closes it.
+    fn serve(&self, lp: &Loop, socket: Handle);
+
+    /// A connection could not be accepted.
+    fn turned_away(&self) {}
+}
+
+/// A listening socket of one loop. Dropping it changes nothing; [`close`](Listener::close) ends it.
+///
+/// A [`Server`](crate::Server) has one for each of its loops; use it by itself to serve on a loop of your own.
+///
+/// ```
+/// use coracle_loop::Loop;
+/// use coracle_loop::demux::Address;
+/// use coracle_net::{Buffer, Conn, Listener, Settings};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let lp = Loop::new()?;
+/// let address: Address = "127.0.0.1:0".parse().unwrap();
+/// let listener = Listener::bind(&lp, &address, Settings::default(), |_peer| {
+///     |conn: &mut Conn<'_>, input: &mut Buffer| {
+///         conn.write(input.take_all());
+///         Ok(())
+///     }
+/// })?;
+/// println!("listening on {}", listener.local_address(&lp)?);
+/// listener.close(&lp);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Listener {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    socket: Handle,
+    serve: Box<dyn Serve>,
+    stats: Arc<ServiceStats>,
+    state: RefCell<State>,
+}
+
+struct State {
+    accepting: Option<Token>,
+    /// The descriptor that is kept for the moment in which there is none.
+    reserve: Option<Handle>,
+    /// Not accepting, until a timer says so.
+    paused: bool,
+    /// How long the next pause is.
+    pause: Duration,
+    /// When there was last nothing to serve a connection with; until that is told to be over.
+    short: Option<Instant>,
+    closed: bool,
+}
+
+impl Listener {
+    /// Listens on `address`, and serves each connection with what `make` returns for its peer. Loop thread only.
+    ///
+    /// # Errors
+    /// When the settings make no sense, or the address cannot be listened on; the text says why.
+    pub fn bind<P: Protocol>(
+        lp: &Loop,
+        address: &Address,
+        settings: Settings,
+        make: impl Fn(&Address) -> P + 'static,
+    ) -> io::Result<Listener> {
+        settings.check()?;
+        let socket = lp.listen(address, BACKLOG)?;
+        // Answers go out when they are written; connections inherit it. Unix sockets have no such option.
+        let _ = lp.set_option(socket, SocketOption::NoDelay(true));
+        let stats = Arc::new(ServiceStats::default());
+        let service = Service::new(lp, address.to_string(), settings, Arc::clone(&stats));
+        let make = Box::new(move |peer: &Address| Box::new(make(peer)) as Box<dyn Protocol>);
+        Ok(Listener::on(lp, socket, stats, Local { service, make }))
+    }
+
+    /// Accepts from a socket that listens already.
+    pub(crate) fn on(
+        lp: &Loop,
+        socket: Handle,
+        stats: Arc<ServiceStats>,
+        serve: impl Serve + 'static,
+    ) -> Listener {
+        let state = State {
+            accepting: None,
+            reserve: None,
+            paused: false,
+            pause: PAUSE,
+            short: None,
+            closed: false,
+        };
+        let inner = Inner { socket, serve: Box::new(serve), stats, state: RefCell::new(state) };
+        let inner = Rc::new(inner);
+        let _ = inner.keep_reserve(lp); // or with the first that is accepted
+        inner.accept(lp);
+        Listener { inner }
+    }
+
+    /// Where it listens: the port that was chosen, when zero was asked for.
+    ///
+    /// # Errors
+    /// When it is closed.
+    pub fn local_address(&self, lp: &Loop) -> io::Result<Address> {
+        lp.local_address(self.inner.socket)
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> Stats {
+        self.inner.stats.read()
+    }
+
+    /// Accepts no more. Connections that are there stay.
+    pub fn close(&self, lp: &Loop) {
+        self.inner.close(lp);
+    }
+}
+
+impl Inner {
+    fn accept(self: &Rc<Self>, lp: &Loop) {
+        let state = self.state.borrow();
+        if state.closed || state.paused || state.accepting.is_some() {
+            return;
+        }
+        drop(state);
+        match lp.submit(Operation::Accept { listener: self.socket }, self, ACCEPTED) {
+            Submitted::Pending(token) => self.state.borrow_mut().accepting = Some(token),
+            Submitted::Done(Finished { result, .. }) => {
+                let error = result.err().unwrap_or_else(|| io::ErrorKind::Other.into());
+                self.failed(lp, &error);
+            }
+        }
+    }
+
+    fn accepted(self: &Rc<Self>, lp: &Loop, socket: Handle) {
+        if self.state.borrow().closed {
+            return self.turn_away(lp, socket);
+        }
+        // Where there is a place for the reserve beside it there are others, too.
+        if let Err(error) = self.keep_reserve(lp) {
+            self.note_shortage(lp, &error);
+            self.turn_away(lp, socket);
+            return self.pause(lp);
+        }
+        let mut state = self.state.borrow_mut();
+        state.pause = PAUSE;
+        let is_past = |at: &mut Instant| lp.now().saturating_duration_since(*at) >= LIMIT_PAUSE;
+        if state.short.take_if(is_past).is_some() {
+            tracing::info!("accepting connections again");
+        }
+        drop(state);
+        self.serve.serve(lp, socket);
+    }
+
+    fn turn_away(self: &Rc<Self>, lp: &Loop, socket: Handle) {
+        self.serve.turned_away();
+        let _ = lp.submit(Operation::Close { handle: socket }, self, CLOSED);
+    }
+
+    /// Out of descriptors, most likely.
+    fn failed(self: &Rc<Self>, lp: &Loop, error: &io::Error) {
+        if self.state.borrow().closed {
+            return;
+        }
+        self.note_shortage(lp, error);
+        let mut state = self.state.borrow_mut();
+        let Some(reserve) = state.reserve.take() else {
+            drop(state);
+            return self.pause(lp);
+        };
+        drop(state);
+        // The place is free once this is done; on io_uring that takes a moment.
+        let listener = Rc::clone(self);
+        lp.operate(Operation::Close { handle: reserve }, move |lp, _| listener.accept(lp));
+    }
+
+    fn note_shortage(&self, lp: &Loop, error: &io::Error) {
+        if self.state.borrow_mut().short.replace(lp.now()).is_none() {
+            tracing::warn!("cannot accept: {error}; turning new connections away");
+        }
+    }
+
+    /// Leaves them in the backlog for a while.
+    fn pause(self: &Rc<Self>, lp: &Loop) {
+        let mut state = self.state.borrow_mut();
+        if state.paused {
+            return;
+        }
+        let pause = state.pause;
+        state.pause = (pause * 2).min(LIMIT_PAUSE);
+        state.paused = true;
+        if let Some(token) = state.accepting {
+            lp.cancel(token);
+        }
+        drop(state);
+        let listener = Rc::downgrade(self);
+        lp.after(pause, move |lp| {
+            if let Some(listener) = listener.upgrade() {
+                listener.state.borrow_mut().paused = false;
+                let _ = listener.keep_reserve(lp); // or with the next that is accepted
+                listener.accept(lp); // or when the cancelled one has ended
+            }
+        });
+    }
+
+    /// Sees to it that there is a reserve. Fails if there is no descriptor for it; a system that has no such
+    /// sockets does without.
+    fn keep_reserve(&self, lp: &Loop) -> io::Result<()> {
+        let mut state = self.state.borrow_mut();
+        if state.reserve.is_none() && !state.closed {
+            match lp.socket(SocketKind::Tcp4) {
+                Ok(reserve) => state.reserve = Some(reserve),
+                Err(error) if is_shortage(&error) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn close(self: &Rc<Self>, lp: &Loop) {
+        let mut state = self.state.borrow_mut();
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        let reserve = state.reserve.take();
+        drop(state);
+        for handle in reserve.into_iter().chain([self.socket]) {
+            let _ = lp.submit(Operation::Close { handle }, self, CLOSED);
+        }
+    }
+}
+
+impl Complete for Inner {
+    fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
+        if tag != ACCEPTED {
+            return;
+        }
+        if !completion.more {
+            self.state.borrow_mut().accepting = None;
+        }
+        match completion.result {
+            Ok(Outcome::Accepted(socket)) => self.accepted(lp, socket),
+            Ok(other) => unreachable!("an accept does not give {other:?}"),
+            Err(error) if error.raw_os_error() == Some(125) => {} // cancelled: paused, or closed
+            Err(error) => return self.failed(lp, &error),
+        }
+        self.accept(lp);
+    }
+}
+
+/// Whether an error says that there are too few descriptors, or too little memory.
+fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Makes the protocol of a new connection.
+pub(crate) type Make = dyn Fn(&Address) -> Box<dyn Protocol>;
+
+/// Serves on the loop that accepts.
+pub(crate) struct Local {
+    pub(crate) service: Rc<Service>,
+    pub(crate) make: Box<Make>,
+}
+
+impl Serve for Local {
+    fn serve(&self, lp: &Loop, socket: Handle) {
+        serve(lp, &self.service, socket, &*self.make);
+    }
+
+    fn turned_away(&self) {
+        self.service.stats.turned_away.add(1);
+    }
+}
+
+/// Makes a connection of an accepted socket, if there is room for one more.
+pub(crate) fn serve(
+    lp: &Loop,
+    service: &Rc<Service>,
+    socket: Handle,
+    make: impl FnOnce(&Address) -> Box<dyn Protocol>,
+) {
+    let settings = &service.settings;
+    if service.open() < settings.limit_connections {
+        let peer = lp.peer_address(socket).unwrap_or_else(|_| unknown_peer());
+        match catch_unwind(AssertUnwindSafe(|| make(&peer))) {
+            Ok(protocol) => drop(Link::open(lp, service, socket, protocol)),
+            Err(_) => {
+                // Nobody is there for it; the others are none the worse.
+                service.stats.panics.add(1);
+                lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            }
+        }
+        return;
+    }
+    service.stats.turned_away.add(1);
+    let excess = service.open() - settings.limit_connections;
+    if settings.busy_message.is_empty() || excess >= LIMIT_TURNING_AWAY {
+        lp.operate(Operation::Close { handle: socket }, |_, _| ());
+    } else {
+        Link::open(lp, service, socket, Box::new(Busy));
+    }
+}
+
+/// What stands for a peer that was gone before it could be asked for its address.
+fn unknown_peer() -> Address {
+    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+/// Tells a peer that there is no room, and closes.
+struct Busy;
+
+impl Protocol for Busy {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        conn.write_busy_message();
+        conn.close();
+        Ok(())
+    }
+
+    fn on_data(&mut self, _conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        input.take_all();
+        Ok(())
+    }
+}
+
+/// Serves a socket that somebody else has opened: one of a pair, one that was inherited, or one that a
+/// [`Connector`](crate::Connector) gives. Loop thread only.
+///
+/// # Errors
+/// When the settings make no sense; the socket is closed then.
+pub fn attach(
+    lp: &Loop,
+    socket: Handle,
+    settings: Settings,
+    protocol: impl Protocol,
+) -> io::Result<crate::ConnHandle> {
+    if let Err(error) = settings.check() {
+        lp.operate(Operation::Close { handle: socket }, |_, _| ());
+        return Err(error);
+    }
+    let service = Service::new(lp, "attached", settings, Arc::default());
+    Ok(Link::open(lp, &service, socket, Box::new(protocol)))
+}

@@ -1,0 +1,373 @@
+//! What waits to be sent on one connection, packet by packet.
+//!
+//! ```text
+//!     in flight           front                                back
+//!   ┌──────────────┐     ┌─────────┬─────────┬──────────────┐
+//!   │ being sent   │ ◄── │ urgent  │ packet  │ packet       │ ◄── push
+//!   └──────────────┘     └─────────┴─────────┴──────────────┘
+//!                                  ▲ push_urgent: before everything that is not urgent and has not begun
+//! ```
+//!
+//! A packet is what one `write` was given. It is never cut open: what is urgent goes between packets, not into
+//! one. A short send puts the rest of its packets back to the front, where nothing overtakes them.
+
+use crate::Conn;
+use crate::packet::{Kind, Packet};
+use coracle_loop::demux::{Handle, Memory, Payload};
+use std::collections::VecDeque;
+use std::io;
+
+/// How many packets one send takes at most; the kernel is asked again for the rest.
+const PACKETS_PER_SEND: usize = 64;
+
+/// Something to be called when everything before it has been sent.
+pub(crate) type Mark = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
+
+/// The queue of one connection.
+#[derive(Default)]
+pub(crate) struct Output {
+    packets: VecDeque<Packet>,
+    /// How many packets at the front are not to be overtaken: what has begun, and what is urgent.
+    fixed: usize,
+    /// All bytes that wait, those in flight included.
+    bytes: usize,
+    /// A send is under way.
+    in_flight: bool,
+}
+
+/// What is in front.
+pub(crate) enum Front<'a> {
+    Memory(&'a [u8]),
+    File { file: Handle, offset: u64, count: usize },
+    Mark,
+}
+
+/// What is to be done next.
+pub(crate) enum Next {
+    /// These bytes, which come back to [`Output::sent`].
+    Memory(Payload),
+    /// This stretch of a file.
+    File { file: Handle, offset: u64, count: usize },
+    /// Nothing to send: this is to be called.
+    Mark(Mark),
+}
+
+impl Output {
+    /// How many bytes wait, those being sent included.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing waits and nothing is being sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty() && !self.in_flight
+    }
+
+    /// Adds a packet at the end.
+    pub(crate) fn push(&mut self, packet: Packet) {
+        if !packet.is_empty() {
+            self.bytes += packet.len();
+            self.packets.push_back(packet);
+        }
+    }
+
+    /// Adds a packet that is older than all that wait: what was written while nothing did. If it has `begun` to be
+    /// sent, nothing overtakes it.
+    pub(crate) fn push_first(&mut self, packet: Packet, begun: bool) {
+        if !packet.is_empty() {
+            self.bytes += packet.len();
+            self.packets.push_front(packet);
+            if begun || self.fixed > 0 {
+                self.fixed += 1;
+            }
+        }
+    }
+
+    /// Adds a packet before all that have not begun and are not urgent themselves.
+    pub(crate) fn push_urgent(&mut self, packet: Packet) {
+        if !packet.is_empty() {
+            self.bytes += packet.len();
+            self.packets.insert(self.fixed, packet);
+            self.fixed += 1;
+        }
+    }
+
+    /// Adds a mark at the end.
+    pub(crate) fn push_mark(&mut self, mark: Mark) {
+        self.packets.push_back(Packet(Kind::Mark(mark)));
+    }
+
+    /// Takes out what is to be done next, if nothing is being sent. What became of it is told by
+    /// [`sent`](Output::sent) or [`sent_file`](Output::sent_file).
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        if self.in_flight {
+            return None;
+        }
+        let memories =
+            self.packets.iter().take(PACKETS_PER_SEND).take_while(|it| it.is_memory()).count();
+        let next = match memories {
+            0 => match &self.packets.front()?.0 {
+                &Kind::File { file, offset, count } => Next::File { file, offset, count },
+                _ => return self.take_mark().map(Next::Mark),
+            },
+            1 => Next::Memory(Payload::One(self.take_memory()?)),
+            _ => Next::Memory(Payload::Many(
+                (0..memories).map_while(|_| self.take_memory()).collect(),
+            )),
+        };
+        self.in_flight = true;
+        Some(next)
+    }
+
+    /// The same, with at most `limit` bytes. A packet that is longer is cut by copying its front.
+    pub(crate) fn next_piece(&mut self, limit: usize) -> Option<Next> {
+        if self.in_flight {
+            return None;
+        }
+        let next = match &mut self.packets.front_mut()?.0 {
+            Kind::Mark(_) => return self.take_mark().map(Next::Mark),
+            &mut Kind::File { file, offset, count } => {
+                Next::File { file, offset, count: count.min(limit) }
+            }
+            Kind::Memory(memory) if memory.len() <= limit => {
+                Next::Memory(Payload::One(self.take_memory()?))
+            }
+            Kind::Memory(memory) => {
+                let piece = memory.as_slice()[..limit].to_vec();
+                memory.advance(limit);
+                self.fixed = self.fixed.max(1); // it has begun
+                Next::Memory(Payload::One(piece.into()))
+            }
+        };
+        self.in_flight = true;
+        Some(next)
+    }
+
+    /// What is in front, for who takes it in pieces and sends it by another way.
+    pub(crate) fn front(&self) -> Option<Front<'_>> {
+        Some(match &self.packets.front()?.0 {
+            Kind::Memory(memory) => Front::Memory(memory.as_slice()),
+            &Kind::File { file, offset, count } => Front::File { file, offset, count },
+            Kind::Mark(_) => Front::Mark,
+        })
+    }
+
+    /// `taken` bytes of the packet in front went another way. It has begun: nothing overtakes the rest.
+    pub(crate) fn consume(&mut self, taken: usize) {
+        let Some(packet) = self.packets.front_mut() else { return };
+        match &mut packet.0 {
+            Kind::Memory(memory) => memory.advance(taken),
+            Kind::File { offset, count, .. } => {
+                *offset += taken as u64;
+                *count -= taken;
+            }
+            Kind::Mark(_) => return,
+        }
+        self.bytes -= taken;
+        if packet.is_empty() {
+            self.packets.pop_front();
+            self.fixed = self.fixed.saturating_sub(1);
+        } else {
+            self.fixed = self.fixed.max(1);
+        }
+    }
+
+    fn take_memory(&mut self) -> Option<Memory> {
+        self.fixed = self.fixed.saturating_sub(1);
+        match self.packets.pop_front()?.0 {
+            Kind::Memory(memory) => Some(memory),
+            Kind::File { .. } | Kind::Mark(_) => None,
+        }
+    }
+
+    /// Takes out the mark in front, if one is.
+    pub(crate) fn take_mark(&mut self) -> Option<Mark> {
+        self.fixed = self.fixed.saturating_sub(1);
+        match self.packets.pop_front()?.0 {
+            Kind::Mark(mark) => Some(mark),
+            Kind::Memory(_) | Kind::File { .. } => None,
+        }
+    }
+
+    /// `count` bytes of `payload` were sent. The rest goes back to the front.
+    pub(crate) fn sent(&mut self, mut payload: Payload, count: usize) {
+        self.in_flight = false;
+        self.bytes -= count;
+        payload.advance(count);
+        let rest = match payload {
+            Payload::Nothing => Vec::new(),
+            Payload::One(memory) => vec![memory],
+            Payload::Many(list) => list,
+        };
+        for memory in rest.into_iter().rev().filter(|memory| !memory.is_empty()) {
+            self.packets.push_front(Packet(Kind::Memory(memory)));
+            self.fixed += 1;
+        }
+    }
+
+    /// `count` bytes of the file in front were sent. False if it ended before it should have.
+    pub(crate) fn sent_file(&mut self, sent: usize) -> bool {
+        self.in_flight = false;
+        let Some(Packet(Kind::File { offset, count, .. })) = self.packets.front_mut() else {
+            unreachable!("the file in front was being sent");
+        };
+        *offset += sent as u64;
+        *count -= sent;
+        self.bytes -= sent;
+        let over = *count == 0;
+        if over {
+            self.packets.pop_front();
+            self.fixed = self.fixed.saturating_sub(1);
+        } else {
+            self.fixed = self.fixed.max(1); // it has begun
+        }
+        over || sent > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(output: &mut Output) -> String {
+        let mut all = String::new();
+        while let Some(next) = output.next() {
+            let Next::Memory(payload) = next else { panic!("no files here") };
+            let len = payload.len();
+            let list = match &payload {
+                Payload::One(memory) => vec![memory],
+                Payload::Many(list) => list.iter().collect(),
+                Payload::Nothing => vec![],
+            };
+            list.iter()
+                .for_each(|memory| all.push_str(std::str::from_utf8(memory.as_slice()).unwrap()));
+            output.sent(payload, len);
+        }
+        all
+    }
+
+    #[test]
+    fn e4_urgent_goes_between_packets_not_into_one() {
+        let mut output = Output::default();
+        output.push("first ".into());
+        let Some(Next::Memory(payload)) = output.next() else { panic!("nothing to send") };
+        output.push("second ".into());
+        output.sent(payload, 2); // "fi"
+        output.push_urgent("now! ".into());
+        output.push_urgent("and this! ".into());
+        assert_eq!(output.bytes(), "rst second now! and this! ".len());
+        assert_eq!(text(&mut output), "rst now! and this! second ");
+        assert!(output.is_empty() && output.bytes() == 0);
+    }
+
+    #[test]
+    fn e2_one_send_is_in_flight_at_a_time() {
+        let mut output = Output::default();
+        output.push("one".into());
+        let Some(Next::Memory(payload)) = output.next() else { panic!("nothing to send") };
+        output.push("two".into());
+        assert!(output.next().is_none());
+        output.sent(payload, 3);
+        assert_eq!(text(&mut output), "two");
+    }
+
+    #[test]
+    fn e2_empty_packets_are_nothing() {
+        let mut output = Output::default();
+        output.push("".into());
+        output.push_urgent("".into());
+        assert!(output.is_empty() && output.next().is_none());
+    }
+
+    #[test]
+    fn e8_pieces_are_cut_and_nothing_urgent_goes_into_a_packet() {
+        let mut output = Output::default();
+        output.push("packet ".into());
+        output.push("next ".into());
+        output.push(Packet::file(Handle::default(), 0, 100));
+        let Some(Next::Memory(payload)) = output.next_piece(3) else { panic!("nothing to send") };
+        assert_eq!((payload.len(), output.bytes()), (3, 112));
+        assert!(output.next_piece(3).is_none(), "one at a time");
+        output.sent(payload, 2); // "pa"
+        output.push_urgent("now! ".into());
+        let mut all = String::new();
+        while let Some(Next::Memory(payload)) = output.next_piece(4) {
+            let Payload::One(memory) = &payload else { panic!("one piece") };
+            all.push_str(std::str::from_utf8(memory.as_slice()).unwrap());
+            let len = payload.len();
+            output.sent(payload, len);
+        }
+        assert_eq!(all, "cket now! next ");
+        assert_eq!(output.bytes(), 100, "the file is in front, and in flight");
+    }
+
+    #[test]
+    fn i9_packet_that_was_begun_is_not_overtaken() {
+        let mut output = Output::default();
+        output.push("one ".into());
+        output.push(Packet::file(Handle::default(), 5, 10));
+        output.consume(1);
+        output.push_urgent("now ".into());
+        assert!(matches!(output.front(), Some(Front::Memory(b"ne "))));
+        output.consume(3);
+        assert!(matches!(output.front(), Some(Front::Memory(b"now "))));
+        output.consume(4);
+        output.consume(4);
+        assert!(matches!(output.front(), Some(Front::File { offset: 9, count: 6, .. })));
+        assert_eq!(output.bytes(), 6);
+        output.consume(6);
+        assert!(output.is_empty() && output.front().is_none());
+    }
+
+    #[test]
+    fn e2_file_that_ends_early_is_noticed() {
+        let mut output = Output::default();
+        output.push(Packet::file(Handle::default(), 10, 100));
+        output.push("behind".into());
+        assert!(matches!(output.next(), Some(Next::File { offset: 10, count: 100, .. })));
+        assert!(output.sent_file(60));
+        output.push_urgent("between".into());
+        assert!(matches!(output.next(), Some(Next::File { offset: 70, count: 40, .. })));
+        assert!(!output.sent_file(0), "nothing more is in the file");
+        assert!(matches!(output.next(), Some(Next::File { count: 40, .. })));
+        assert!(output.sent_file(40));
+        assert_eq!(text(&mut output), "betweenbehind");
+    }
+
+    proptest! {
+        /// Whatever is sent short, nothing is lost, doubled or reordered, and every byte is counted.
+        #[test]
+        fn e1_short_sends_lose_nothing(
+            steps in proptest::collection::vec((0..40usize, 0..200usize), 1..100),
+        ) {
+            let (mut output, mut expected, mut sent) = (Output::default(), Vec::new(), Vec::new());
+            for (write, send) in steps {
+                let bytes: Vec<u8> = (0..write).map(|at| (expected.len() + at) as u8).collect();
+                expected.extend_from_slice(&bytes);
+                output.push(bytes.into());
+                let Some(Next::Memory(payload)) = output.next() else { continue };
+                let count = send.min(payload.len());
+                let mut all = Vec::new();
+                match &payload {
+                    Payload::One(memory) => all.extend_from_slice(memory.as_slice()),
+                    Payload::Many(list) => list.iter().for_each(|it| all.extend_from_slice(it.as_slice())),
+                    Payload::Nothing => {}
+                }
+                sent.extend_from_slice(&all[..count]);
+                output.sent(payload, count);
+                prop_assert_eq!(output.bytes(), expected.len() - sent.len());
+            }
+            while let Some(Next::Memory(payload)) = output.next() {
+                match &payload {
+                    Payload::One(memory) => sent.extend_from_slice(memory.as_slice()),
+                    Payload::Many(list) => list.iter().for_each(|it| sent.extend_from_slice(it.as_slice())),
+                    Payload::Nothing => {}
+                }
+                let len = payload.len();
+                output.sent(payload, len);
+            }
+            prop_assert_eq!(sent, expected);
+        }
+    }
+}

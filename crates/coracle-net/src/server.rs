@@ -1,0 +1,561 @@
+//! N loops on N threads, and the services they have in common.
+//!
+//! ```text
+//!   Server ── start ──► loop 0 ── loop 1 ── … loop N-1       each with its listeners, services and connections
+//!                         │
+//!   ServerHandle ── post ─┴──►  stop, count, each            from any thread
+//! ```
+//!
+//! Stopping is the same on every loop: listeners close, every protocol is told
+//! ([`on_shutdown`](crate::Protocol::on_shutdown)), and when the last connection is gone, or the time for that is
+//! over, the loop ends.
+
+mod handle;
+mod site;
+
+pub use handle::ServerHandle;
+
+use crate::addresses::ToAddresses;
+use crate::bind::ListenSocket;
+use crate::limits::{CapacitySettings, capacity, raise_descriptor_limit};
+use crate::listen_options::ListenOptions;
+use crate::placement::{Chooser, Placement};
+use crate::stats::ServiceStats;
+use crate::{Protocol, Settings};
+use coracle_loop::demux::{Address, Backend};
+use coracle_loop::{Builder, Loop, LoopHandle};
+use handle::Shared;
+use site::Site;
+use std::cell::OnceCell;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Makes the protocol of a new connection, on whatever loop it lives.
+pub(crate) type Make = dyn Fn(&Address) -> Box<dyn Protocol> + Send + Sync;
+
+/// Something to be called before anybody is served.
+type Init = dyn FnOnce(&ServerHandle);
+
+/// Something to be called when a loop begins.
+type ThreadStart = dyn Fn(&Loop, usize) + Send + Sync;
+
+/// A server: where it listens, what it serves there, and how many loops do the work.
+///
+/// ```no_run
+/// use coracle_net::{Buffer, Conn, Protocol, Server};
+/// use std::io;
+///
+/// struct Echo;
+///
+/// impl Protocol for Echo {
+///     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+///         conn.write(input.take_all());
+///         Ok(())
+///     }
+/// }
+///
+/// fn main() -> io::Result<()> {
+///     Server::bind("127.0.0.1:7000")?.serve(|_peer| Echo)
+/// }
+/// ```
+pub struct Server {
+    services: Vec<Service>,
+    settings: Settings,
+    loops: Option<usize>,
+    placement: Placement,
+    backend: Option<Backend>,
+    drain: Duration,
+    init: Option<Box<Init>>,
+    thread_start: Option<Arc<ThreadStart>>,
+    finish: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// One protocol and the addresses it is served on.
+struct Service {
+    name: Arc<str>,
+    /// Those of the first loop, opened when they were asked for, so that errors surface there.
+    sockets: Vec<ListenSocket>,
+    settings: Option<Settings>,
+    make: Option<Arc<Make>>,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server::new()
+    }
+}
+
+impl Server {
+    /// A server that listens nowhere yet: add [services](Server::service).
+    pub fn new() -> Server {
+        Server {
+            services: Vec::new(),
+            settings: Settings::default(),
+            loops: None,
+            placement: Placement::default(),
+            backend: None,
+            drain: Duration::from_secs(10),
+            init: None,
+            thread_start: None,
+            finish: None,
+        }
+    }
+
+    /// A server that listens on `addresses`, for the protocol that [`serve`](Server::serve) is given.
+    ///
+    /// # Errors
+    /// The address cannot be listened on; the text says which, why, and what to do.
+    pub fn bind(addresses: impl ToAddresses) -> io::Result<Server> {
+        let mut server = Server::new();
+        server.services.push(Service::open("main", &addresses, None)?);
+        Ok(server)
+    }
+
+    /// Adds a service: a protocol of its own on addresses of its own. `name` is for counters and broadcasts.
+    ///
+    /// # Errors
+    /// As [`bind`](Server::bind).
+    pub fn service<P: Protocol>(
+        mut self,
+        name: &str,
+        addresses: impl ToAddresses,
+        make: impl Fn(&Address) -> P + Send + Sync + 'static,
+    ) -> io::Result<Server> {
+        self.services.push(Service::open(name, &addresses, Some(boxed(make)))?);
+        Ok(self)
+    }
+
+    /// How connections behave: those of the services added so far that have no settings, and of those added later.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Server {
+        self.settings = settings;
+        self
+    }
+
+    /// How connections of the service added last behave.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn service_settings(mut self, settings: Settings) -> Server {
+        self.services.last_mut().expect("add a service first").settings = Some(settings);
+        self
+    }
+
+    /// How many loops share the work. Without this, one per core this process may use.
+    #[must_use]
+    pub fn loops(mut self, loops: usize) -> Server {
+        self.loops = Some(loops);
+        self
+    }
+
+    /// How connections are spread over the loops.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Server {
+        self.placement = placement;
+        self
+    }
+
+    /// The backend of all loops. Without this, the best there is.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Server {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// How long connections may take to finish when the server is stopped.
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Server {
+        self.drain = drain;
+        self
+    }
+
+    /// Calls `callback` when all loops are there and before anybody is served, with what stops the server, counts
+    /// and broadcasts.
+    #[must_use]
+    pub fn on_init(mut self, callback: impl FnOnce(&ServerHandle) + 'static) -> Server {
+        self.init = Some(Box::new(callback));
+        self
+    }
+
+    /// Calls `callback` when the last loop has ended.
+    #[must_use]
+    pub fn on_finish(mut self, callback: impl FnOnce() + Send + 'static) -> Server {
+        self.finish = Some(Box::new(callback));
+        self
+    }
+
+    /// Calls `callback` on each loop's thread before it serves anybody, with the loop and its number: the place
+    /// for [timers](Loop::every), [hooks](Loop::on_turn) and thread-local things.
+    #[must_use]
+    pub fn on_thread_start(
+        mut self,
+        callback: impl Fn(&Loop, usize) + Send + Sync + 'static,
+    ) -> Server {
+        self.thread_start = Some(Arc::new(callback));
+        self
+    }
+
+    /// Where it listens, in the order in which the addresses were given.
+    pub fn local_addresses(&self) -> Vec<Address> {
+        let sockets = self.services.iter().flat_map(|service| &service.sockets);
+        sockets.map(|socket| socket.local_address().clone()).collect()
+    }
+
+    /// Serves until the process is asked to end (`SIGINT`, `SIGTERM`), then stops gracefully. `make` is called for
+    /// each connection of [`bind`](Server::bind)'s addresses.
+    ///
+    /// # Errors
+    /// The settings make no sense, a loop cannot be opened, or one ends with an error.
+    pub fn serve<P: Protocol>(
+        self,
+        make: impl Fn(&Address) -> P + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        // Before anybody is served: a request to end that comes early is honoured too.
+        let terminator = Terminator::install(self.backend)?;
+        let running = self.start(make)?;
+        terminator.wait(running)
+    }
+
+    /// Serves on threads of its own, and returns at once.
+    ///
+    /// # Errors
+    /// The settings make no sense, or a loop cannot be opened: then none runs.
+    pub fn start<P: Protocol>(
+        mut self,
+        make: impl Fn(&Address) -> P + Send + Sync + 'static,
+    ) -> io::Result<Running> {
+        let make = boxed(make);
+        for service in &mut self.services {
+            service.make.get_or_insert_with(|| Arc::clone(&make));
+        }
+        self.start_services()
+    }
+
+    /// As [`start`](Server::start), when every service has a protocol of its own.
+    ///
+    /// # Errors
+    /// As [`start`](Server::start); also when an address has no protocol.
+    pub fn start_services(self) -> io::Result<Running> {
+        self.check()?;
+        let count = self.loops.unwrap_or_else(cores);
+        let shared = Shared::new(
+            self.services.iter().map(|service| Arc::clone(&service.name)).collect(),
+            self.local_addresses(),
+            count,
+            self.drain,
+        );
+        let sockets = self.open_sockets(count)?;
+        let room = room();
+        let specs: Arc<[Spec]> =
+            self.services.iter().map(|it| it.spec(&self.settings, room)).collect();
+        let (report, reports) = channel();
+        let mut threads = Vec::new();
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            let thread = LoopThread {
+                index,
+                backend: self.backend,
+                specs: Arc::clone(&specs),
+                sockets,
+                shared: Arc::clone(&shared),
+                start: self.thread_start.clone(),
+            };
+            let report = report.clone();
+            let name = format!("coracle-{index}");
+            threads.push(std::thread::Builder::new().name(name).spawn(move || thread.run(report))?);
+        }
+        drop(report);
+        let mut handles: Vec<Option<LoopHandle>> = vec![None; count];
+        let mut failure = None;
+        for (index, result) in reports {
+            match result {
+                Ok(handle) => handles[index] = Some(handle),
+                Err(error) => failure = Some(error),
+            }
+            if handles.iter().flatten().count() + usize::from(failure.is_some()) >= count {
+                break;
+            }
+        }
+        let handles: Vec<LoopHandle> = handles.into_iter().flatten().collect();
+        if handles.len() < count && failure.is_none() {
+            failure = Some(io::Error::other("a loop's thread panicked before it could serve"));
+        }
+        if let Some(init) = self.init.filter(|_| failure.is_none()) {
+            init(&ServerHandle::new(Arc::clone(&shared)));
+        }
+        shared.begin(handles, self.placement);
+        let files: Vec<ListenSocket> =
+            self.services.into_iter().flat_map(|service| service.sockets).collect();
+        let running = Running { shared, threads, files, finish: self.finish };
+        match failure {
+            None => Ok(running),
+            Some(error) => {
+                running.handle().stop();
+                let _ = running.join(); // this error came first
+                Err(error)
+            }
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        if self.services.is_empty() {
+            return wrong("the server listens nowhere: use Server::bind or Server::service".into());
+        }
+        if self.loops == Some(0) {
+            return wrong("loops is 0: nobody would serve".into());
+        }
+        for service in &self.services {
+            if service.make.is_none() {
+                return wrong(format!("service \"{}\" has no protocol", service.name));
+            }
+            let settings = service.settings.as_ref().unwrap_or(&self.settings);
+            if let Err(error) = settings.check() {
+                return wrong(format!("service \"{}\": {error}", service.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The listening sockets of each loop, with the index of the service each belongs to.
+    fn open_sockets(&self, loops: usize) -> io::Result<Vec<Vec<(usize, OwnedFd)>>> {
+        let mut all: Vec<Vec<(usize, OwnedFd)>> = (0..loops).map(|_| Vec::new()).collect();
+        for (index, service) in self.services.iter().enumerate() {
+            for socket in &service.sockets {
+                all[0].push((index, socket.as_fd().try_clone_to_owned()?));
+                let address = socket.local_address();
+                for sockets in all.iter_mut().skip(1) {
+                    if self.placement != Placement::ReusePort {
+                        continue;
+                    }
+                    let fd = match address {
+                        Address::Ip(_) => ListenSocket::bind(address, &options())?.into_fd(),
+                        _ => socket.as_fd().try_clone_to_owned()?,
+                    };
+                    sockets.push((index, fd));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Service {
+    fn open(
+        name: &str,
+        addresses: &impl ToAddresses,
+        make: Option<Arc<Make>>,
+    ) -> io::Result<Service> {
+        let addresses = addresses.to_addresses()?;
+        // Sockets that share a port do not mind another server on it: ask first, as one that does not share.
+        for address in addresses.iter().filter(|it| it.ip().is_some_and(|ip| ip.port() != 0)) {
+            drop(ListenSocket::bind(address, &ListenOptions::new())?);
+        }
+        let sockets = ListenSocket::bind_all(addresses.as_slice(), &options())?;
+        Ok(Service { name: name.into(), sockets, settings: None, make })
+    }
+
+    /// What the loops must know; `room` is how many connections there is room for, whatever the settings say.
+    fn spec(&self, default: &Settings, room: usize) -> Spec {
+        let mut settings = self.settings.clone().unwrap_or_else(|| default.clone());
+        settings.limit_connections = settings.limit_connections.min(room);
+        Spec {
+            name: Arc::clone(&self.name),
+            settings,
+            make: Arc::clone(self.make.as_ref().expect("it was checked")),
+        }
+    }
+}
+
+/// How many connections there is room for: as many descriptors as this process may have, or as memory allows.
+fn room() -> usize {
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!("{error}");
+    }
+    let capacity = capacity(&CapacitySettings::new());
+    tracing::debug!("room for {} connections", capacity.connections);
+    capacity.connections.max(1)
+}
+
+fn options() -> ListenOptions {
+    ListenOptions::default().reuse_port(true)
+}
+
+fn boxed<P: Protocol>(make: impl Fn(&Address) -> P + Send + Sync + 'static) -> Arc<Make> {
+    Arc::new(move |peer| Box::new(make(peer)))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.services.iter().map(|service| &*service.name).collect();
+        f.debug_struct("Server")
+            .field("services", &names)
+            .field("addresses", &self.local_addresses())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every loop must know about a service.
+pub(crate) struct Spec {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) make: Arc<Make>,
+}
+
+/// What one loop's thread is given.
+struct LoopThread {
+    index: usize,
+    backend: Option<Backend>,
+    specs: Arc<[Spec]>,
+    sockets: Vec<(usize, OwnedFd)>,
+    shared: Arc<Shared>,
+    start: Option<Arc<ThreadStart>>,
+}
+
+impl LoopThread {
+    fn run(self, report: Sender<(usize, io::Result<LoopHandle>)>) -> io::Result<()> {
+        let index = self.index;
+        let lp = match self.open() {
+            Ok(lp) => lp,
+            Err(error) => {
+                let copy = io::Error::new(error.kind(), error.to_string());
+                let _ = report.send((index, Err(error)));
+                return Err(copy);
+            }
+        };
+        if report.send((index, Ok(lp.handle()))).is_err() {
+            return Ok(());
+        }
+        drop(report); // whoever waits for reports waits for the other loops only
+        lp.run()
+    }
+
+    fn open(self) -> io::Result<Loop> {
+        let mut builder = Builder::new();
+        if let Some(backend) = self.backend {
+            builder = builder.backend(backend);
+        }
+        let lp = builder.build()?;
+        Site::open(&lp, self.index, &self.specs, self.sockets, &self.shared)?;
+        if let Some(start) = self.start {
+            start(&lp, self.index);
+        }
+        Ok(lp)
+    }
+}
+
+/// A server that runs on threads of its own. Dropping it leaves it running; [`join`](Running::join) waits for its
+/// end.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    /// Kept for the files of Unix sockets, which go when the server does.
+    files: Vec<ListenSocket>,
+    finish: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("addresses", &self.local_addresses())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// What stops it, counts and broadcasts, from any thread.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle::new(Arc::clone(&self.shared))
+    }
+
+    /// Where it listens.
+    pub fn local_addresses(&self) -> &[Address] {
+        self.shared.addresses()
+    }
+
+    /// Waits until the process is asked to end (`SIGINT`, `SIGTERM`) or somebody [stops](ServerHandle::stop) the
+    /// server, and then until it has stopped. A second request ends the process at once.
+    ///
+    /// # Errors
+    /// What a loop ended with.
+    pub fn serve_until_terminated(self) -> io::Result<()> {
+        Terminator::install(Some(self.handle().backend()))?.wait(self)
+    }
+
+    /// Waits until it has stopped.
+    ///
+    /// # Errors
+    /// What a loop ended with.
+    pub fn join(self) -> io::Result<()> {
+        let mut result = Ok(());
+        for thread in self.threads {
+            let ended = match thread.join() {
+                Ok(ended) => ended,
+                Err(_) => Err(io::Error::other("a loop's thread panicked")),
+            };
+            if result.is_ok() {
+                result = ended;
+            }
+        }
+        drop(self.files);
+        if let Some(finish) = self.finish {
+            finish();
+        }
+        result
+    }
+}
+
+/// Listens for requests to end, on a loop of its own.
+struct Terminator {
+    lp: Loop,
+    server: Rc<OnceCell<ServerHandle>>,
+}
+
+impl Terminator {
+    fn install(backend: Option<Backend>) -> io::Result<Terminator> {
+        let mut builder = Builder::new();
+        if let Some(backend) = backend {
+            builder = builder.backend(backend);
+        }
+        let lp = builder.build()?;
+        let server: Rc<OnceCell<ServerHandle>> = Rc::default();
+        let target = Rc::clone(&server);
+        lp.on_terminate(move |lp| match target.get() {
+            Some(server) => server.stop(),
+            None => lp.stop(), // it has not begun
+        })?;
+        Ok(Terminator { lp, server })
+    }
+
+    /// Waits for the end of `running`, whoever asks for it.
+    fn wait(self, running: Running) -> io::Result<()> {
+        let handle = running.handle();
+        let _ = self.server.set(handle.clone());
+        handle.when_stopped(self.lp.handle());
+        self.lp.run()?;
+        handle.stop(); // if it was asked to end before it had begun
+        running.join()
+    }
+}
+
+/// Who is given a connection that one loop has accepted for all.
+pub(crate) fn chooser(
+    placement: Placement,
+    stats: &[Vec<Arc<ServiceStats>>],
+    service: usize,
+) -> Chooser {
+    Chooser::new(
+        placement,
+        stats.iter().map(|loop_stats| Arc::clone(&loop_stats[service])).collect(),
+    )
+}

@@ -1,0 +1,240 @@
+//! A running server, from any thread: stop it, count, and reach every connection.
+
+use super::site::Site;
+use crate::hub::{Hub, LinkKey};
+use crate::placement::Placement;
+use crate::stats::ServiceStats;
+use crate::{Conn, ConnHandle, Stats};
+use coracle_loop::demux::{Address, Backend};
+use coracle_loop::{Loop, LoopHandle};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How many connections a broadcast visits in one turn of a loop, so that it does not hold up the others.
+const VISITS_PER_TURN: usize = 256;
+
+/// What the loops of a server and its handles share.
+pub(crate) struct Shared {
+    names: Vec<Arc<str>>,
+    addresses: Vec<Address>,
+    /// By loop, then by service.
+    stats: Vec<Vec<Arc<ServiceStats>>>,
+    loops: OnceLock<Arc<[LoopHandle]>>,
+    backend: OnceLock<Backend>,
+    drain: Duration,
+    stopping: AtomicBool,
+    /// Whom to wake when it is stopped.
+    watchers: Mutex<Vec<LoopHandle>>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        names: Vec<Arc<str>>,
+        addresses: Vec<Address>,
+        loops: usize,
+        drain: Duration,
+    ) -> Arc<Shared> {
+        let per_loop = || names.iter().map(|_| Arc::default()).collect();
+        let stats = (0..loops).map(|_| per_loop()).collect();
+        Arc::new(Shared {
+            stats,
+            names,
+            addresses,
+            loops: OnceLock::new(),
+            backend: OnceLock::new(),
+            drain,
+            stopping: AtomicBool::new(false),
+            watchers: Mutex::default(),
+        })
+    }
+
+    pub(super) fn stats(&self) -> &[Vec<Arc<ServiceStats>>] {
+        &self.stats
+    }
+
+    /// A loop says on what it runs.
+    pub(super) fn note_backend(&self, backend: Backend) {
+        let _ = self.backend.set(backend);
+    }
+
+    pub(super) fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// All loops are there: they begin to accept.
+    pub(super) fn begin(self: &Arc<Self>, loops: Vec<LoopHandle>, placement: Placement) {
+        let loops: Arc<[LoopHandle]> = loops.into();
+        let _ = self.loops.set(Arc::clone(&loops));
+        // A loop that is gone refuses jobs here and below; it has nothing to do any more.
+        for handle in loops.iter() {
+            let (loops, shared) = (Arc::clone(&loops), Arc::clone(self));
+            let _ = handle.post(move |lp| Site::of(lp).begin(lp, &loops, placement, &shared));
+        }
+        if self.stopping.load(Ordering::SeqCst) {
+            self.stop(self.drain); // it was stopped before it began
+        }
+    }
+
+    fn stop(&self, drain: Duration) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for handle in self.loops() {
+            let _ = handle.post(move |lp| Site::of(lp).stop(lp, drain));
+        }
+        let watchers = &mut *self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.drain(..).for_each(|lp| lp.stop());
+    }
+
+    fn loops(&self) -> &[LoopHandle] {
+        self.loops.get().map_or(&[], |loops| loops)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("services", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// Names a running server. Clone it, send it, keep it in a protocol. Any thread.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    shared: Arc<Shared>,
+}
+
+impl ServerHandle {
+    pub(super) fn new(shared: Arc<Shared>) -> ServerHandle {
+        ServerHandle { shared }
+    }
+
+    /// Stops the server: it accepts no more, tells every protocol, and ends when the last connection is gone or
+    /// the time for that ([`Server::drain`](crate::Server::drain)) is over.
+    pub fn stop(&self) {
+        self.stop_within(self.shared.drain);
+    }
+
+    /// Stops the server, with a time of your own for the connections that are there.
+    pub fn stop_within(&self, drain: Duration) {
+        self.shared.stop(drain);
+    }
+
+    /// Stops `lp` when this server is stopped.
+    pub(super) fn when_stopped(&self, lp: LoopHandle) {
+        let mut watchers = self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.stopping.load(Ordering::SeqCst) {
+            lp.stop();
+        } else {
+            watchers.push(lp);
+        }
+    }
+
+    /// Where it listens.
+    pub fn local_addresses(&self) -> &[Address] {
+        &self.shared.addresses
+    }
+
+    /// The backend its loops run on.
+    pub fn backend(&self) -> Backend {
+        self.shared.backend.get().copied().unwrap_or(Backend::Epoll)
+    }
+
+    /// How many loops it has.
+    pub fn loops(&self) -> usize {
+        self.shared.stats.len()
+    }
+
+    /// How many connections a service has; 0 if there is no such service.
+    pub fn count(&self, service: &str) -> u64 {
+        let of = |index: usize| self.shared.stats.iter().map(move |it| it[index].read().open());
+        self.position(service).map_or(0, |index| of(index).sum())
+    }
+
+    /// What the whole server has counted.
+    pub fn stats(&self) -> Stats {
+        (0..self.loops()).fold(Stats::default(), |mut sum, index| {
+            sum.add(&self.loop_stats(index));
+            sum
+        })
+    }
+
+    /// What one loop has counted.
+    ///
+    /// # Panics
+    /// When there are not that many loops.
+    pub fn loop_stats(&self, index: usize) -> Stats {
+        self.shared.stats[index].iter().fold(Stats::default(), |mut sum, service| {
+            sum.add(&service.read());
+            sum
+        })
+    }
+
+    fn position(&self, service: &str) -> Option<usize> {
+        self.shared.names.iter().position(|name| &**name == service)
+    }
+
+    /// Runs `task` with every connection of `service` except one (the originator of a message, say), on the loop
+    /// of each; `done` is called once all of them have been visited. Connections that come meanwhile may be
+    /// missed.
+    pub fn each(
+        &self,
+        service: &str,
+        except: Option<&ConnHandle>,
+        task: impl Fn(&mut Conn<'_>) -> io::Result<()> + Send + Sync + 'static,
+        done: impl FnOnce() + Send + 'static,
+    ) {
+        let visit = Arc::new(Visit {
+            service: service.into(),
+            except: except.cloned(),
+            task,
+            _done: Finally(Mutex::new(Some(Box::new(done)))),
+        });
+        for handle in self.shared.loops() {
+            let visit = Arc::clone(&visit);
+            let _ = handle.post(move |lp| {
+                let keys = Hub::of(lp).keys(Some(&visit.service));
+                visit.some(lp, keys);
+            });
+        }
+    }
+}
+
+/// A broadcast. The last loop to drop it is the last that had something to do.
+struct Visit<F> {
+    service: Arc<str>,
+    except: Option<ConnHandle>,
+    task: F,
+    _done: Finally,
+}
+
+impl<F: Fn(&mut Conn<'_>) -> io::Result<()> + Send + Sync + 'static> Visit<F> {
+    /// Visits a turn's worth of `keys`, and the rest in the turns that follow.
+    fn some(self: Arc<Self>, lp: &Loop, mut keys: Vec<LinkKey>) {
+        let hub = Hub::of(lp);
+        let except = self.except.as_ref().filter(|except| except.lives_on(lp)).map(|it| it.key);
+        for key in keys.split_off(keys.len().saturating_sub(VISITS_PER_TURN)) {
+            if Some(key) == except {
+                continue;
+            }
+            if let Some(link) = hub.get(key).filter(|link| link.is_open()) {
+                link.run(lp, &self.task);
+            }
+        }
+        if !keys.is_empty() {
+            lp.defer(move |lp| self.some(lp, keys));
+        }
+    }
+}
+
+/// Calls something when it is dropped.
+struct Finally(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Drop for Finally {
+    fn drop(&mut self) {
+        let done = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(done) = done {
+            done();
+        }
+    }
+}

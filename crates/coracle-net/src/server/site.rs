@@ -1,0 +1,179 @@
+//! One loop's share of a server: its listeners, its services, and how they come to their end.
+
+use super::{Spec, chooser, handle::Shared};
+use crate::hub::{Hub, Service};
+use crate::listener::{Listener, Local, Serve, serve};
+use crate::placement::{Chooser, Placement};
+use crate::stats::ServiceStats;
+use crate::{Protocol, Reason};
+use coracle_loop::demux::{Address, Descriptor, Handle, Operation};
+use coracle_loop::{Loop, LoopHandle};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a loop has of a server.
+pub(crate) struct Site {
+    index: usize,
+    services: Vec<Rc<Service>>,
+    specs: Arc<[Spec]>,
+    /// Sockets that will listen once all loops are there.
+    sockets: RefCell<Vec<(usize, Handle)>>,
+    listeners: RefCell<Vec<Listener>>,
+    stopping: Cell<bool>,
+}
+
+impl Site {
+    /// Prepares `lp`; it accepts nobody before [`begin`](Site::begin).
+    pub(super) fn open(
+        lp: &Loop,
+        index: usize,
+        specs: &Arc<[Spec]>,
+        sockets: Vec<(usize, OwnedFd)>,
+        shared: &Shared,
+    ) -> io::Result<()> {
+        shared.note_backend(lp.backend());
+        let services = (specs.iter().enumerate())
+            .map(|(service, spec)| {
+                let stats = Arc::clone(&shared.stats()[index][service]);
+                Service::new(lp, Arc::clone(&spec.name), spec.settings.clone(), stats)
+            })
+            .collect();
+        let mut handles = Vec::new();
+        for (service, fd) in sockets {
+            handles.push((service, lp.adopt(fd)?));
+        }
+        lp.extension(|| Site {
+            index,
+            services,
+            specs: Arc::clone(specs),
+            sockets: RefCell::new(handles),
+            listeners: RefCell::default(),
+            stopping: Cell::new(false),
+        });
+        Ok(())
+    }
+
+    /// The share of `lp`, which has one.
+    pub(super) fn of(lp: &Loop) -> Rc<Site> {
+        lp.extension(|| -> Site {
+            unreachable!("the loop of a server has its share from the beginning")
+        })
+    }
+
+    /// Begins to accept.
+    pub(super) fn begin(
+        self: &Rc<Self>,
+        lp: &Loop,
+        loops: &Arc<[LoopHandle]>,
+        placement: Placement,
+        shared: &Shared,
+    ) {
+        if self.stopping.get() {
+            return;
+        }
+        for (service, socket) in self.sockets.take() {
+            let stats = Arc::clone(&self.services[service].stats);
+            let alone = placement == Placement::ReusePort || loops.len() == 1;
+            let listener = if alone {
+                let make = Arc::clone(&self.specs[service].make);
+                let make = Box::new(move |peer: &Address| -> Box<dyn Protocol> { make(peer) });
+                let service = Rc::clone(&self.services[service]);
+                Listener::on(lp, socket, stats, Local { service, make })
+            } else {
+                let spread = Spread {
+                    site: Rc::downgrade(self),
+                    service,
+                    stats: Arc::clone(&stats),
+                    loops: Arc::clone(loops),
+                    chooser: RefCell::new(chooser(placement, shared.stats(), service)),
+                };
+                Listener::on(lp, socket, stats, spread)
+            };
+            self.listeners.borrow_mut().push(listener);
+        }
+    }
+
+    /// Makes a connection of a socket.
+    fn serve(&self, lp: &Loop, service: usize, socket: Handle) {
+        let make = &self.specs[service].make;
+        serve(lp, &self.services[service], socket, |peer| make(peer));
+    }
+
+    /// Stops this loop: at once when there are no connections, when they are gone, or after `drain`.
+    pub(super) fn stop(&self, lp: &Loop, drain: Duration) {
+        if self.stopping.replace(true) {
+            return;
+        }
+        for listener in self.listeners.take() {
+            listener.close(lp);
+        }
+        for (_, socket) in self.sockets.take() {
+            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+        }
+        let hub = Hub::of(lp);
+        for key in hub.keys(None) {
+            if let Some(link) = hub.get(key) {
+                link.shut_down_service(lp);
+            }
+        }
+        let deadline = lp.after(drain, |lp| {
+            let hub = Hub::of(lp);
+            for key in hub.keys(None) {
+                if let Some(link) = hub.get(key) {
+                    link.abort_now(lp, Reason::Deadline);
+                }
+            }
+        });
+        // In a turn of its own: what was closed last has its turn too.
+        hub.when_empty(lp, move |lp| {
+            deadline.cancel();
+            lp.defer(Loop::stop);
+        });
+    }
+}
+
+/// Hands accepted connections to all loops.
+struct Spread {
+    site: std::rc::Weak<Site>,
+    service: usize,
+    stats: Arc<ServiceStats>,
+    loops: Arc<[LoopHandle]>,
+    chooser: RefCell<Chooser>,
+}
+
+impl Serve for Spread {
+    fn serve(&self, lp: &Loop, socket: Handle) {
+        let Some(site) = self.site.upgrade() else { return };
+        let Ok(peer) = lp.peer_address(socket) else {
+            // Gone before it was served.
+            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            return;
+        };
+        let index = self.chooser.borrow_mut().choose(&peer);
+        if index == site.index {
+            return site.serve(lp, self.service, socket);
+        }
+        let service = self.service;
+        match lp.detach(socket) {
+            Ok(Descriptor::Os(fd)) => {
+                let posted = self.loops[index].post(move |lp| match lp.adopt(fd) {
+                    Ok(socket) => Site::of(lp).serve(lp, service, socket),
+                    Err(error) => tracing::warn!("cannot take over a connection: {error}"),
+                });
+                if posted.is_err() {
+                    self.stats.turned_away.add(1); // that loop is gone, or has too much to do
+                }
+            }
+            Ok(_) => unreachable!("a server has descriptors of the operating system"),
+            Err(error) => tracing::warn!("cannot hand a connection over: {error}"),
+        }
+    }
+
+    fn turned_away(&self) {
+        self.stats.turned_away.add(1);
+    }
+}

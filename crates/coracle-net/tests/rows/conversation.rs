@@ -1,0 +1,224 @@
+//! Rows E5, F12 and I: what a protocol is told, and what it can ask for.
+
+use crate::harness::Harness;
+use crate::peers::{Notes, Pair, echo, receive_some};
+use coracle_loop::demux::{Address, Handle};
+use coracle_net::{Buffer, Conn, Protocol, Reason, Settings, attach};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(crate) fn i1_callbacks_come_in_order_and_the_last_is_on_close(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), echo);
+    pair.send(b"ahoy");
+    assert_eq!(pair.receive(4), "ahoy");
+    pair.end();
+    assert_eq!(pair.receive_all(), b"");
+    assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
+}
+
+pub(crate) fn i1_error_of_a_callback_closes_after_what_was_written(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        input.take_all();
+        conn.write("last words");
+        Err(io::Error::other("no more"))
+    });
+    pair.send(b"x");
+    assert_eq!(pair.receive_all(), b"last words");
+    pair.close();
+    assert_eq!(pair.over(), ["open", "data", "close: closed by the protocol: no more"]);
+}
+
+pub(crate) fn i1_panic_closes_that_connection_only(h: &Harness) {
+    let other = Pair::new(h, Settings::default(), echo);
+    let pair = Pair::new(h, Settings::default(), |_, input| {
+        input.take_all();
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    pair.send(b"x");
+    assert_eq!(pair.over(), ["open", "data", "close: the protocol panicked"]);
+    other.send(b"still there");
+    assert_eq!(other.receive(11), "still there");
+}
+
+pub(crate) fn i1_function_is_a_protocol(h: &Harness) {
+    let (client, socket) = h.connection();
+    attach(&h.lp, socket, Settings::default(), |conn: &mut Conn<'_>, input: &mut Buffer| {
+        conn.write(input.take_all());
+        Ok(())
+    })
+    .expect("attach");
+    h.send(client, b"ahoy");
+    assert_eq!(h.receive(client, 4), b"ahoy");
+}
+
+pub(crate) fn e5_half_a_message_stays_for_the_next_time(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        while let Some(line) = input.take_line() {
+            let answer = format!("<{}>", String::from_utf8_lossy(line));
+            conn.write(answer);
+        }
+        Ok(())
+    });
+    for byte in b"one\r\ntw" {
+        pair.send(&[*byte]);
+    }
+    assert_eq!(pair.receive(5), "<one>");
+    pair.send(b"o\nthree\n");
+    assert_eq!(pair.receive(12), "<two><three>");
+}
+
+pub(crate) fn e5_message_beyond_the_limit_ends_the_connection(h: &Harness) {
+    let settings = Settings { limit_input_bytes: 100, ..Settings::default() };
+    let pair = Pair::new(h, settings, |_, _| Ok(()));
+    pair.send(&[b'x'; 100]);
+    pair.run_until_noted("data");
+    assert_eq!(pair.notes.borrow().last().unwrap(), "data", "the limit is not reached");
+    pair.send(b"y");
+    assert_eq!(
+        pair.over(),
+        ["open", "data", "close: the peer sent more than any message may have"]
+    );
+}
+
+pub(crate) fn i2_switch_hands_over_what_is_left(h: &Harness) {
+    struct Upper;
+    impl Protocol for Upper {
+        fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+            conn.write("switched ");
+            Ok(())
+        }
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            let loud = input.take_all().to_ascii_uppercase();
+            conn.write(loud);
+            Ok(())
+        }
+    }
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        if input.take_line() == Some(b"SWITCH") {
+            conn.switch(Upper);
+        }
+        Ok(())
+    });
+    pair.send(b"SWITCH\nahoy");
+    assert_eq!(pair.receive(13), "switched AHOY");
+    pair.send(b" there");
+    assert_eq!(pair.receive(6), " THERE");
+    assert!(!pair.notes.borrow().iter().any(|note| note.starts_with("close")), "it goes on");
+}
+
+pub(crate) fn i3_state_is_dropped_with_its_connection(h: &Harness) {
+    struct Stateful(Rc<Cell<u32>>);
+    impl Protocol for Stateful {
+        fn on_data(&mut self, _: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            input.take_all();
+            Ok(())
+        }
+        fn on_close(&mut self, _: &Reason) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    impl Drop for Stateful {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 10);
+        }
+    }
+    let count = Rc::new(Cell::new(0));
+    let (client, socket) = h.connection();
+    attach(&h.lp, socket, Settings::default(), Stateful(Rc::clone(&count))).expect("attach");
+    h.close(client);
+    h.run_until(&count, |count| count.get() >= 11);
+    assert_eq!(count.get(), 11, "closed once, dropped once");
+}
+
+pub(crate) fn i5_hijack_comes_after_the_output_and_with_the_rest_of_the_input(h: &Harness) {
+    let taken = Rc::new(RefCell::new(None::<(Handle, Vec<u8>)>));
+    let slot = Rc::clone(&taken);
+    let answer = vec![b'a'; 3 << 20]; // more than a socket takes
+    let len = answer.len();
+    let pair = Pair::new(
+        h,
+        Settings { limit_output_bytes: 8 << 20, ..Settings::default() },
+        move |conn, input| {
+            input.take_exact(1);
+            conn.write(answer.clone());
+            let slot = Rc::clone(&slot);
+            conn.hijack(move |_, socket, mut input| {
+                *slot.borrow_mut() = Some((socket, input.take_all().to_vec()));
+            });
+            Ok(())
+        },
+    );
+    pair.send(b"xleft");
+    assert_eq!(h.receive(pair.client, len).len(), len);
+    h.run_until(&taken, |taken| taken.borrow().is_some());
+    let (socket, left) = taken.take().expect("it was taken");
+    assert_eq!(left, b"left");
+    // The socket is the taker's: it works, and the old protocol hears nothing.
+    pair.send(b"raw");
+    assert_eq!(receive_some(h, socket, 16), b"raw");
+    assert!(!pair.notes.borrow().iter().any(|note| note.starts_with("close")));
+    h.close(socket);
+}
+
+pub(crate) fn f12_addresses_are_told(h: &Harness) {
+    let told: Rc<RefCell<Option<(Address, Address)>>> = Rc::default();
+    let slot = Rc::clone(&told);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        *slot.borrow_mut() = Some((conn.peer_address()?, conn.local_address()?));
+        Ok(())
+    });
+    pair.send(b"who?");
+    h.run_until(&told, |told| told.borrow().is_some());
+    let (peer, local) = told.take().expect("told");
+    assert_eq!(peer, h.lp.local_address(pair.client).unwrap());
+    assert_eq!(local, h.lp.peer_address(pair.client).unwrap());
+}
+
+pub(crate) fn i4_idle_connection_is_closed_on_time(h: &Harness) {
+    let settings = Settings { idle_timeout: Some(Duration::from_secs(2)), ..Settings::default() };
+    let pair = Pair::new(h, settings, echo);
+    let start = h.lp.now();
+    pair.send(b"x");
+    assert_eq!(pair.receive(1), "x");
+    let last = h.lp.now();
+    assert_eq!(pair.receive_all(), b"");
+    let closed = h.lp.now();
+    assert!(closed - last >= Duration::from_secs(2) - (last - start), "not early");
+    assert!(closed - last <= Duration::from_millis(2100), "not late: {:?}", closed - last);
+    pair.close();
+    assert_eq!(pair.over().last().unwrap(), "close: closed");
+}
+
+pub(crate) fn i4_input_and_touch_put_it_off(h: &Harness) {
+    let settings = Settings { idle_timeout: Some(Duration::from_secs(2)), ..Settings::default() };
+    let notes = Notes::default();
+    let pair = Pair::with(
+        h,
+        settings,
+        crate::peers::Noting { notes: Rc::clone(&notes), on_data: echo },
+        notes,
+    );
+    for _ in 0..5 {
+        h.run_for(Duration::from_millis(1500));
+        pair.send(b"x");
+        assert_eq!(pair.receive(1), "x");
+    }
+    for _ in 0..5 {
+        h.run_for(Duration::from_millis(1500));
+        pair.server.run(
+            |conn| {
+                conn.touch();
+                Ok(())
+            },
+            || panic!("it is there"),
+        );
+    }
+    h.run_for(Duration::from_millis(1900));
+    assert_eq!(*pair.notes.borrow(), ["open", "data"]);
+    h.run_for(Duration::from_millis(300));
+    pair.close();
+    assert_eq!(pair.over(), ["open", "data", "close: closed"]);
+}

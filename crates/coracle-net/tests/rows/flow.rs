@@ -1,0 +1,253 @@
+//! Rows E: what is written arrives, whole and in order, and never without bound.
+
+use crate::harness::Harness;
+use crate::peers::{Pair, echo};
+use bytes::Bytes;
+use coracle_loop::demux::{OpenOptions, Operation, Outcome};
+use coracle_net::{Buffer, Conn, Packet, Protocol, Reason, Settings};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Text that is different everywhere, so that nothing can be lost, doubled or moved unnoticed.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|index| (index * 31 % 251) as u8).collect()
+}
+
+pub(crate) fn e1_answer_larger_than_the_socket_arrives_whole(h: &Harness) {
+    let answer = pattern(5 << 20);
+    let whole = answer.clone();
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        conn.write(answer.clone());
+        conn.close();
+        Ok(())
+    });
+    pair.send(b"x");
+    assert!(pair.receive_all() == whole, "it arrives whole");
+}
+
+pub(crate) fn e2_owned_shared_and_borrowed_bytes_arrive_in_order(h: &Harness) {
+    let shared = Bytes::from(pattern(100_000));
+    let expected = [&b"head "[..], &shared, b" tail ", &shared, &pattern(9000), b"."].concat();
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        conn.write("head ");
+        conn.write(shared.clone());
+        conn.write(b" tail ");
+        conn.write(shared.clone());
+        conn.write(pattern(9000));
+        conn.write_slice(b".");
+        conn.close();
+        Ok(())
+    });
+    pair.send(b"x");
+    assert!(pair.receive_all() == expected);
+}
+
+pub(crate) fn e2_file_is_sent_between_bytes(h: &Harness) {
+    let path =
+        std::env::temp_dir().join(format!("coracle-file-{}-{}", std::process::id(), h.backend));
+    let content = pattern(300_000);
+    if h.is_simulated() {
+        h.kernel().add_file(&path, content.clone());
+    } else {
+        std::fs::write(&path, &content).expect("a file");
+    }
+    let options = OpenOptions { read: true, ..OpenOptions::default() };
+    let opened = h.operate(Operation::Open { path: path.clone(), options });
+    let Ok(Outcome::Opened(file)) = opened.result else { panic!("{opened:?}") };
+    let len = content.len();
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        conn.write("<");
+        conn.write(Packet::file(file, 10, len - 10));
+        conn.write(">");
+        conn.close();
+        Ok(())
+    });
+    pair.send(b"x");
+    assert!(pair.receive_all() == [b"<", &content[10..], b">"].concat());
+    h.close(file);
+    let _ = std::fs::remove_file(path);
+}
+
+pub(crate) fn e4_urgent_packet_goes_between_packets(h: &Harness) {
+    // More than any socket takes at once: something waits when the urgent one comes.
+    let pair = Pair::new(
+        h,
+        Settings { limit_output_bytes: 64 << 20, ..Settings::default() },
+        |conn, input| {
+            input.take_all();
+            for _ in 0..3 {
+                conn.write(vec![b'a'; 8 << 20]);
+            }
+            conn.write("b");
+            conn.write_urgent("URGENT1");
+            conn.write_urgent("URGENT2");
+            conn.close();
+            Ok(())
+        },
+    );
+    pair.send(b"x");
+    let all = pair.receive_all();
+    let at = all.iter().position(|&byte| byte == b'U').expect("it is there");
+    assert_eq!(&all[at..at + 14], b"URGENT1URGENT2", "in their order");
+    assert_eq!(at % (8 << 20), 0, "between packets");
+    assert_eq!(all.len(), (24 << 20) + 15);
+    assert_eq!(all.last(), Some(&b'b'));
+}
+
+/// Produces so many bytes, stopping at the high mark.
+struct Producer {
+    left: usize,
+    stops: Rc<Cell<u32>>,
+    most: Rc<Cell<usize>>,
+}
+
+impl Producer {
+    fn go_on(&mut self, conn: &mut Conn<'_>) {
+        while self.left > 0 && conn.writable() {
+            let chunk = self.left.min(10_000);
+            conn.write(vec![b'p'; chunk]);
+            self.left -= chunk;
+            self.most.set(self.most.get().max(conn.output_bytes()));
+        }
+        if self.left > 0 {
+            self.stops.set(self.stops.get() + 1);
+        } else {
+            conn.close();
+        }
+    }
+}
+
+impl Protocol for Producer {
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        input.take_all();
+        self.go_on(conn);
+        Ok(())
+    }
+    fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.go_on(conn);
+        Ok(())
+    }
+}
+
+pub(crate) fn e6_producer_stops_at_the_high_mark_and_goes_on(h: &Harness) {
+    let (stops, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let producer = Producer { left: 20 << 20, stops: Rc::clone(&stops), most: Rc::clone(&most) };
+    let pair = Pair::with(h, Settings::default(), producer, Rc::default());
+    pair.send(b"x");
+    assert_eq!(pair.receive_all().len(), 20 << 20);
+    assert!(stops.get() > 3, "it was stopped: {}", stops.get());
+    let high = Settings::default().high_mark_bytes;
+    assert!(most.get() <= high + 10_000, "it stopped at the mark: {}", most.get());
+}
+
+pub(crate) fn e6_peer_that_does_not_read_is_not_read(h: &Harness) {
+    let settings = Settings { high_mark_bytes: 64 << 10, low_mark_bytes: 0, ..Settings::default() };
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    let pair = Pair::new(h, settings, move |conn, input| {
+        count.set(count.get() + input.len());
+        echo(conn, input)
+    });
+    // Sends without reading until nothing moves any more; then reads all of it.
+    let total = 64 << 20;
+    let sent = Rc::new(Cell::new(None));
+    let slot = Rc::clone(&sent);
+    let sending = h.lp.operate(
+        Operation::Send { socket: pair.client, payload: vec![b'e'; total].into() },
+        move |_, finished| match finished.result {
+            Ok(Outcome::Count(count)) => slot.set(Some(count)),
+            other => panic!("{other:?}"),
+        },
+    );
+    h.run_for(Duration::from_millis(300));
+    assert!(received.get() < total / 2, "the server stopped reading: {}", received.get());
+    sending.cancel();
+    h.run_until(&sent, |sent| sent.get().is_some());
+    let sent = sent.get().expect("how much was sent");
+    assert_eq!(h.receive(pair.client, sent).len(), sent, "and goes on when the peer reads");
+}
+
+pub(crate) fn e6_slow_reader_is_closed_at_the_limit(h: &Harness) {
+    let settings =
+        Settings { limit_output_bytes: 1 << 20, high_mark_bytes: 1 << 20, ..Settings::default() };
+    let pair = Pair::new(h, settings, |conn, input| {
+        input.take_all();
+        conn.write(vec![0; 64 << 20]);
+        Ok(())
+    });
+    pair.send(b"x");
+    assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
+}
+
+pub(crate) fn e6_stalled_reader_is_closed_on_time(h: &Harness) {
+    let settings = Settings {
+        limit_output_bytes: 128 << 20,
+        write_timeout: Some(Duration::from_secs(3)),
+        ..Settings::default()
+    };
+    let pair = Pair::new(h, settings, |conn, input| {
+        input.take_all();
+        conn.write(vec![0; 64 << 20]);
+        Ok(())
+    });
+    pair.send(b"x");
+    let start = h.lp.now();
+    assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
+    let after = h.lp.now() - start;
+    assert!((2..=4).contains(&after.as_secs()), "{after:?}");
+}
+
+pub(crate) fn e7_paused_connection_gets_nothing_until_resumed(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        if input.take_line() == Some(b"pause") {
+            conn.pause();
+        } else {
+            conn.write(input.take_all());
+        }
+        Ok(())
+    });
+    pair.send(b"pause\n");
+    pair.run_until_noted("data");
+    pair.notes.borrow_mut().clear();
+    pair.send(b"ahoy");
+    h.run_for(Duration::from_millis(50));
+    assert!(pair.notes.borrow().is_empty(), "paused: {:?}", pair.notes.borrow());
+    pair.server.run(
+        |conn| {
+            conn.resume();
+            Ok(())
+        },
+        || panic!("it is there"),
+    );
+    assert_eq!(pair.receive(4), "ahoy");
+}
+
+pub(crate) fn write_then_is_called_when_everything_before_it_is_sent(h: &Harness) {
+    let pair = Pair::new(
+        h,
+        Settings { limit_output_bytes: 16 << 20, ..Settings::default() },
+        |conn, input| {
+            input.take_all();
+            conn.write_then(vec![b'a'; 6 << 20], |conn| {
+                assert_eq!(conn.output_bytes(), 0, "nothing is before it");
+                conn.write_then("b", |conn| {
+                    conn.write("c");
+                    conn.close();
+                    Ok(())
+                });
+                Ok(())
+            });
+            Ok(())
+        },
+    );
+    pair.send(b"x");
+    let all = pair.receive_all();
+    assert_eq!(all.len(), (6 << 20) + 2);
+    assert!(all.ends_with(b"abc"));
+    let _ = Reason::Closed;
+}

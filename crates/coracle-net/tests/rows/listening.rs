@@ -1,0 +1,83 @@
+//! Rows F1, F8, I8: who connects is served, or told that there is no room.
+
+use crate::harness::Harness;
+use crate::peers::echo;
+use coracle_loop::demux::{Address, Handle, Operation, SocketKind};
+use coracle_net::{Buffer, Conn, Listener, Settings};
+use std::io;
+use std::time::Duration;
+
+fn any() -> Address {
+    "127.0.0.1:0".parse().expect("an address")
+}
+
+type Echo = fn(&mut Conn<'_>, &mut Buffer) -> io::Result<()>;
+
+fn listener(h: &Harness, settings: Settings) -> (Listener, Address) {
+    let listener = Listener::bind(&h.lp, &any(), settings, |_| echo as Echo).expect("it listens");
+    let address = listener.local_address(&h.lp).expect("an address");
+    (listener, address)
+}
+
+fn connect(h: &Harness, address: &Address) -> Handle {
+    let socket = h.lp.socket(SocketKind::Tcp4).expect("a socket");
+    let operation = Operation::Connect { socket, address: address.clone() };
+    h.operate(operation).result.expect("it connects");
+    socket
+}
+
+pub(crate) fn f8_all_who_wait_are_accepted(h: &Harness) {
+    let (listener, address) = listener(h, Settings::default());
+    let clients: Vec<Handle> = (0..100).map(|_| connect(h, &address)).collect();
+    for (index, &client) in clients.iter().enumerate() {
+        let text = format!("client {index}");
+        h.send(client, text.as_bytes());
+        assert_eq!(h.receive(client, text.len()), text.as_bytes());
+    }
+    assert_eq!(listener.stats().open(), 100);
+    for client in clients {
+        h.close(client);
+    }
+    h.run_until(&listener, |listener| listener.stats().open() == 0);
+    assert_eq!(listener.stats().opened, 100);
+}
+
+pub(crate) fn i8_over_capacity_is_told_and_closed(h: &Harness) {
+    let settings = Settings {
+        limit_connections: 2,
+        busy_message: "busy, come back later\n".into(),
+        ..Settings::default()
+    };
+    let (listener, address) = listener(h, settings);
+    let first: Vec<Handle> = (0..2).map(|_| connect(h, &address)).collect();
+    for &client in &first {
+        h.send(client, b"x");
+        assert_eq!(h.receive(client, 1), b"x");
+    }
+    let third = connect(h, &address);
+    assert_eq!(h.receive(third, 1000), b"busy, come back later\n");
+    assert_eq!(listener.stats().turned_away, 1);
+    h.close(third);
+    h.close(first[0]);
+    h.run_until(&listener, |listener| listener.stats().open() == 1);
+    let fourth = connect(h, &address);
+    h.send(fourth, b"room again");
+    assert_eq!(h.receive(fourth, 10), b"room again");
+}
+
+pub(crate) fn f1_closed_listener_leaves_its_connections_alone(h: &Harness) {
+    let (listener, address) = listener(h, Settings::default());
+    let client = connect(h, &address);
+    h.send(client, b"x");
+    assert_eq!(h.receive(client, 1), b"x");
+    listener.close(&h.lp);
+    h.send(client, b"still here");
+    assert_eq!(h.receive(client, 10), b"still here");
+    h.run_for(Duration::from_millis(1)); // closing may take a turn
+    let late = h.lp.socket(SocketKind::Tcp4).expect("a socket");
+    let refused = h.operate(Operation::Connect { socket: late, address });
+    assert_eq!(
+        refused.result.expect_err("nobody listens").kind(),
+        io::ErrorKind::ConnectionRefused
+    );
+}

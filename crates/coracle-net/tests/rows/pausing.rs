@@ -1,0 +1,105 @@
+//! Rows E6 and E7: what must not get lost around a pause; and connections that reach for each other.
+
+use crate::harness::Harness;
+use crate::peers::{Notes, Pair};
+use coracle_loop::demux::Operation;
+use coracle_net::{Settings, attach};
+use std::cell::{Cell, RefCell};
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(crate) fn e7_end_that_comes_during_a_pause_is_told_after_the_input(h: &Harness) {
+    let came: Rc<RefCell<Vec<u8>>> = Rc::default();
+    let (slot, first) = (Rc::clone(&came), Cell::new(true));
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        if first.replace(false) {
+            conn.pause(); // and leaves all of it for later
+        } else {
+            slot.borrow_mut().extend_from_slice(input.take_all());
+        }
+        Ok(())
+    });
+    let socket = pair.client;
+    let end = Operation::Shutdown { socket, how: Shutdown::Write };
+    let mut then = Some(end);
+    let next = if h.is_simulated() { None } else { then.take() }; // it may let the end overtake the bytes
+    let send = Operation::Send { socket, payload: b"last words".to_vec().into() };
+    h.lp.operate(send, move |lp, _| {
+        then.into_iter().for_each(|end| drop(lp.operate(end, |_, _| ())));
+    });
+    // Elsewhere both are there before the server has looked once.
+    next.into_iter().for_each(|end| drop(h.lp.operate(end, |_, _| ())));
+    pair.run_until_noted("data");
+    h.run_for(Duration::from_millis(50));
+    assert_eq!(*pair.notes.borrow(), ["open", "data"], "paused is paused");
+    pair.server.run(
+        |conn| {
+            conn.resume();
+            Ok(())
+        },
+        || panic!("it is there"),
+    );
+    assert_eq!(pair.receive_all(), b"");
+    assert_eq!(came.borrow().escape_ascii().to_string(), "last words");
+    assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
+}
+
+pub(crate) fn e6_full_connection_is_read_if_asked_for(h: &Harness) {
+    let settings = Settings {
+        read_when_full: true,
+        high_mark_bytes: 1 << 10,
+        low_mark_bytes: 0,
+        limit_output_bytes: 64 << 20,
+        ..Settings::default()
+    };
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    let pair = Pair::new(h, settings, move |conn, input| {
+        if count.get() == 0 {
+            conn.write(vec![b'a'; 32 << 20]); // more than any socket takes
+        }
+        count.set(count.get() + input.take_all().len());
+        Ok(())
+    });
+    let total = 8 << 20; // likewise: it is taken only if it is read
+    pair.send(&vec![b'q'; total]);
+    h.run_until(&received, move |received| received.get() == total);
+    assert_eq!(h.receive(pair.client, 32 << 20).len(), 32 << 20);
+}
+
+pub(crate) fn connection_in_its_own_callback_is_out_of_reach(h: &Harness) {
+    let reached = Rc::new(Cell::new(false));
+    let slot = Rc::clone(&reached);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        let own = conn.handle();
+        conn.abort();
+        slot.set(own.with(conn.lp(), |_| ()).is_some());
+        assert!(conn.peer_address().is_ok(), "nothing is done before the callback returns");
+        Ok(())
+    });
+    pair.send(b"x");
+    assert_eq!(pair.over(), ["open", "data", "close: aborted"]);
+    assert!(!reached.get());
+}
+
+pub(crate) fn connection_reaches_another_of_its_loop(h: &Harness) {
+    let (client, socket) = h.connection();
+    let quiet = |_: &mut coracle_net::Conn<'_>, _: &mut coracle_net::Buffer| Ok(());
+    let other = attach(&h.lp, socket, Settings::default(), quiet).expect("attach");
+    let notes = Notes::default();
+    let heard = Rc::clone(&notes);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        conn.write("own ");
+        let text = input.take_all().to_vec();
+        let sent = other.with(conn.lp(), |other| other.write(text));
+        heard.borrow_mut().push(format!("{sent:?}"));
+        conn.write("words");
+        Ok(())
+    });
+    pair.send(b"for the other");
+    assert_eq!(h.receive(client, 13), b"for the other");
+    assert_eq!(pair.receive(9), "own words", "what one writes is not the other's");
+    assert_eq!(*notes.borrow(), ["Some(())"]);
+}

@@ -1,0 +1,108 @@
+//! Rows G2 and H1: reaching a connection from elsewhere, and work done elsewhere for a connection.
+
+use crate::harness::Harness;
+use crate::peers::{Pair, echo};
+use coracle_net::{Settings, attach};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub(crate) fn h1_task_runs_on_its_connection(h: &Harness) {
+    let a = Pair::new(h, Settings::default(), echo);
+    let b = Pair::new(h, Settings::default(), echo);
+    let handle = b.server.clone();
+    let poster = move || {
+        handle.run(
+            |conn| {
+                conn.write("from elsewhere");
+                Ok(())
+            },
+            || panic!("it is there"),
+        );
+    };
+    if h.is_simulated() {
+        poster();
+    } else {
+        std::thread::spawn(poster).join().expect("it posts");
+    }
+    assert_eq!(b.receive(14), "from elsewhere");
+    a.send(b"untouched");
+    assert_eq!(a.receive(9), "untouched");
+}
+
+pub(crate) fn h1_task_of_a_connection_that_is_gone_falls_back(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), echo);
+    pair.close();
+    pair.over();
+    let gone = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&gone);
+    pair.server.run(
+        |_| panic!("it is gone"),
+        move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        },
+    );
+    h.run_until(&gone, |gone| gone.load(Ordering::SeqCst) > 0);
+    h.run_for(Duration::from_millis(1));
+    assert_eq!(gone.load(Ordering::SeqCst), 1);
+}
+
+pub(crate) fn h1_task_of_a_loop_that_is_gone_falls_back(h: &Harness) {
+    let lp = h.builder().build().expect("a loop");
+    let (_client, server) = lp.socket_pair().expect("a pair");
+    let handle = attach(&lp, server, Settings::default(), echo).expect("attach");
+    drop(lp);
+    let gone = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&gone);
+    handle.run(
+        |_| panic!("it is gone"),
+        move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        },
+    );
+    assert_eq!(gone.load(Ordering::SeqCst), 1);
+}
+
+pub(crate) fn g2_answers_of_offloaded_work_keep_their_order(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        while let Some(line) = input.take_line() {
+            let number: u64 = String::from_utf8_lossy(line).parse().expect("a number");
+            conn.offload(
+                move || {
+                    std::thread::sleep(Duration::from_millis(10 - number)); // the first takes longest
+                    number
+                },
+                |conn, number| {
+                    conn.write(format!("{} ", number.expect("no panic")));
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(())
+    });
+    pair.send(b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    assert_eq!(pair.receive(20), "0 1 2 3 4 5 6 7 8 9 ");
+}
+
+pub(crate) fn g2_connection_that_closes_sends_the_answers_first(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        input.take_all();
+        for number in 0..3 {
+            conn.offload(
+                move || {
+                    std::thread::sleep(Duration::from_millis(5));
+                    number
+                },
+                |conn, number| {
+                    conn.write(format!("{} ", number.expect("no panic")));
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(())
+    });
+    pair.send(b"x");
+    pair.end(); // and on_end closes while they are being worked on
+    assert_eq!(pair.receive_all(), b"0 1 2 ");
+    assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
+}

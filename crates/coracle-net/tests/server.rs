@@ -1,0 +1,428 @@
+//! Servers with several loops, with real sockets and threads: rows G1, G8, H2, H3, H4, I6, I7, P1 and Q4.
+
+use coracle_loop::demux::{Address, Backend};
+use coracle_net::{
+    Buffer, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server, Settings,
+};
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Epoll, Backend::Poll, Backend::Select];
+
+/// Ends what hangs; decides nothing.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Echo;
+
+impl Protocol for Echo {
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        conn.write(input.take_all());
+        Ok(())
+    }
+}
+
+fn address(running: &Running, index: usize) -> SocketAddr {
+    running.local_addresses()[index].ip().expect("a TCP address")
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    stream
+}
+
+fn ask(stream: &mut TcpStream, text: &str) -> String {
+    stream.write_all(text.as_bytes()).expect("it is written");
+    let mut answer = vec![0; text.len()];
+    stream.read_exact(&mut answer).expect("it is answered");
+    String::from_utf8(answer).expect("text")
+}
+
+/// Waits until `reached`; what is never reached fails.
+fn wait_until(what: &str, reached: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !reached() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn g1_every_placement_serves_on_every_backend() {
+    for backend in BACKENDS {
+        for placement in [
+            Placement::ReusePort,
+            Placement::RoundRobin,
+            Placement::LeastConnections,
+            Placement::Hash,
+        ] {
+            let server = Server::bind("127.0.0.1:0").unwrap().loops(3).backend(backend);
+            let running = server.placement(placement).start(|_| Echo).unwrap();
+            assert_eq!(running.handle().backend(), backend);
+            let mut streams: Vec<TcpStream> =
+                (0..30).map(|_| connect(address(&running, 0))).collect();
+            for (index, stream) in streams.iter_mut().enumerate() {
+                let text = format!("{backend} {placement:?} {index}");
+                assert_eq!(ask(stream, &text), text);
+            }
+            let handle = running.handle();
+            let per_loop: Vec<u64> = (0..3).map(|index| handle.loop_stats(index).open()).collect();
+            assert_eq!(per_loop.iter().sum::<u64>(), 30);
+            match placement {
+                Placement::RoundRobin | Placement::LeastConnections => {
+                    assert_eq!(per_loop, [10; 3], "{placement:?} is even");
+                }
+                // One address: one loop.
+                Placement::Hash => assert!(per_loop.contains(&30), "{per_loop:?}"),
+                _ => {}
+            }
+            drop(streams);
+            wait_until("all are gone", || handle.stats().open() == 0);
+            handle.stop();
+            running.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn f1_several_services_have_protocols_of_their_own() {
+    struct Shout;
+    impl Protocol for Shout {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            let loud = input.take_all().to_ascii_uppercase();
+            conn.write(loud);
+            Ok(())
+        }
+    }
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2);
+    let server = server.service("shout", "127.0.0.1:0", |_| Shout).unwrap();
+    let running = server.start(|_| Echo).unwrap();
+    let mut quiet = connect(address(&running, 0));
+    let mut loud = connect(address(&running, 1));
+    assert_eq!(ask(&mut quiet, "ahoy"), "ahoy");
+    assert_eq!(ask(&mut loud, "ahoy"), "AHOY");
+    let handle = running.handle();
+    // H3
+    assert_eq!((handle.count("main"), handle.count("shout"), handle.count("none")), (1, 1, 0));
+    handle.stop();
+    drop((quiet, loud));
+    running.join().unwrap();
+}
+
+/// Tells the case who has connected.
+struct Reporting {
+    opened: Sender<ConnHandle>,
+    closed: Arc<AtomicUsize>,
+}
+
+impl Protocol for Reporting {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        let _ = self.opened.send(conn.handle());
+        Ok(())
+    }
+    fn on_data(&mut self, _: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        input.take_all();
+        Ok(())
+    }
+    fn on_close(&mut self, _: &Reason) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn h2_task_reaches_every_connection_of_a_service_but_one() {
+    let (opened, reports) = channel();
+    let opened = Mutex::new(opened);
+    let closed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&closed);
+    // All on one of the loops, and more than it visits in one turn; few enough for a select in the same process.
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(3).placement(Placement::Hash);
+    let server = server.service("other", "127.0.0.1:0", |_| Echo).unwrap();
+    let running = server
+        .start(move |_| Reporting {
+            opened: opened.lock().unwrap().clone(),
+            closed: Arc::clone(&count),
+        })
+        .unwrap();
+    let mut streams: Vec<TcpStream> = (0..300).map(|_| connect(address(&running, 0))).collect();
+    let mut other = connect(address(&running, 1));
+    assert_eq!(ask(&mut other, "x"), "x");
+    let handles: Vec<ConnHandle> =
+        (0..300).map(|_| reports.recv_timeout(PATIENCE).expect("it opened")).collect();
+    let visited = Arc::new(AtomicUsize::new(0));
+    let visits = Arc::clone(&visited);
+    let (done, finished) = channel();
+    running.handle().each(
+        "main",
+        Some(&handles[77]),
+        move |conn| {
+            visits.fetch_add(1, Ordering::SeqCst);
+            conn.write("news");
+            Ok(())
+        },
+        move || done.send(()).expect("somebody waits"),
+    );
+    finished.recv_timeout(PATIENCE).expect("it finishes");
+    assert_eq!(visited.load(Ordering::SeqCst), 299, "when it is done, all were visited");
+    assert!(finished.try_recv().is_err(), "it finishes once");
+    // All but one have got it; which one is not known here, so it is told apart by a task of its own.
+    handles[77].write("only you");
+    let mut news = 0;
+    for stream in &mut streams {
+        let mut bytes = [0; 4];
+        stream.read_exact(&mut bytes).expect("each has got something");
+        news += usize::from(&bytes == b"news");
+    }
+    assert_eq!(news, 299);
+    running.handle().stop();
+    drop(streams);
+    drop(other);
+    running.join().unwrap();
+    assert_eq!(closed.load(Ordering::SeqCst), 300, "each was closed once");
+}
+
+#[test]
+fn q4_graceful_stop_lets_connections_finish() {
+    struct Slow;
+    impl Protocol for Slow {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            input.take_all();
+            conn.offload(
+                || std::thread::sleep(Duration::from_millis(100)),
+                |conn, _| {
+                    conn.write("done");
+                    Ok(())
+                },
+            )?;
+            Ok(())
+        }
+    }
+    for backend in BACKENDS {
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let running = server.start(|_| Slow).unwrap();
+        let address = address(&running, 0);
+        let mut stream = connect(address);
+        stream.write_all(b"work").unwrap();
+        let handle = running.handle();
+        wait_until("it has come", || handle.stats().received > 0);
+        handle.stop(); // while the work is under way
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("no reset");
+        assert_eq!(answer, "done", "on {backend}");
+        drop(stream);
+        running.join().unwrap();
+        assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    }
+}
+
+#[test]
+fn q4_deadline_ends_those_who_do_not() {
+    struct Stubborn(Sender<String>);
+    impl Protocol for Stubborn {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            conn.write(input.take_all());
+            Ok(())
+        }
+        fn on_shutdown(&mut self, _: &mut Conn<'_>) -> io::Result<()> {
+            let _ = self.0.send("told".into());
+            Ok(()) // and stays
+        }
+        fn on_close(&mut self, reason: &Reason) {
+            let _ = self.0.send(reason.to_string());
+        }
+    }
+    let (notes, told) = channel();
+    let notes = Mutex::new(notes);
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).drain(Duration::from_millis(50));
+    let running = server.start(move |_| Stubborn(notes.lock().unwrap().clone())).unwrap();
+    let mut stream = connect(address(&running, 0));
+    assert_eq!(ask(&mut stream, "x"), "x");
+    running.handle().stop();
+    running.join().unwrap();
+    let told: Vec<String> = told.try_iter().collect();
+    assert_eq!(told, ["told", "it did not end in time"]);
+}
+
+#[test]
+fn i6_settings_that_make_no_sense_are_named() {
+    let none = Server::new().start(|_| Echo).unwrap_err();
+    assert_eq!(none.kind(), io::ErrorKind::InvalidInput);
+    assert!(none.to_string().contains("listens nowhere"), "{none}");
+
+    let zero = Server::bind("127.0.0.1:0").unwrap().loops(0).start(|_| Echo).unwrap_err();
+    assert!(zero.to_string().contains("loops is 0"), "{zero}");
+
+    let marks = Settings { low_mark_bytes: 10, high_mark_bytes: 5, ..Settings::default() };
+    let server = Server::bind("127.0.0.1:0").unwrap().settings(marks);
+    let error = server.start(|_| Echo).unwrap_err().to_string();
+    assert!(error.contains("service \"main\"") && error.contains("low_mark_bytes"), "{error}");
+
+    let missing = Server::bind("127.0.0.1:0").unwrap().start_services().unwrap_err().to_string();
+    assert!(missing.contains("has no protocol"), "{missing}");
+}
+
+#[test]
+fn i6_port_in_use_is_told_at_once_and_names_the_cause() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = Server::bind(address).expect_err("the port is taken");
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    let text = error.to_string();
+    assert!(text.contains(&address.to_string()) && text.contains("in use"), "{text}");
+}
+
+#[test]
+fn i6_second_server_on_the_same_port_is_refused() {
+    let first = Server::bind("127.0.0.1:0").unwrap().loops(2).start(|_| Echo).unwrap();
+    let error = Server::bind(address(&first, 0)).expect_err("the first one has it");
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    first.handle().stop();
+    first.join().unwrap();
+}
+
+#[test]
+fn i7_thread_start_is_called_on_each_loop_and_may_set_timers() {
+    let ticks = Arc::new(AtomicUsize::new(0));
+    let threads = Arc::new(Mutex::new(HashSet::new()));
+    let (count, seen) = (Arc::clone(&ticks), Arc::clone(&threads));
+    let running = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(3)
+        .on_thread_start(move |lp, index| {
+            seen.lock().unwrap().insert((std::thread::current().id(), index));
+            let count = Arc::clone(&count);
+            // H4: run every so often
+            lp.every(Duration::from_millis(1), move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        })
+        .start(|_| Echo)
+        .unwrap();
+    wait_until("timers run", || ticks.load(Ordering::SeqCst) > 10);
+    let threads = threads.lock().unwrap();
+    assert_eq!(threads.len(), 3);
+    assert_eq!(threads.iter().map(|(id, _)| id).collect::<HashSet<_>>().len(), 3);
+    running.handle().stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn i7_init_comes_before_anybody_and_finish_after_everybody() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = |text: &'static str| {
+        let order = Arc::clone(&order);
+        move || order.lock().unwrap().push(text)
+    };
+    let (init, open, finish) = (note("init"), note("open"), note("finish"));
+    let running = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(2)
+        .on_init(move |_| init())
+        .on_finish(finish)
+        .start(move |_| {
+            open();
+            Echo
+        })
+        .unwrap();
+    let mut stream = connect(address(&running, 0));
+    assert_eq!(ask(&mut stream, "x"), "x");
+    drop(stream);
+    running.handle().stop();
+    running.join().unwrap();
+    assert_eq!(*order.lock().unwrap(), ["init", "open", "finish"]);
+}
+
+#[test]
+fn b3_stop_before_the_start_is_not_lost() {
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2);
+    let running = server.on_init(|handle| handle.stop()).start(|_| Echo).unwrap();
+    running.join().unwrap(); // would hang
+}
+
+#[test]
+fn i7_panic_at_the_start_of_a_loop_is_an_error() {
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(3);
+    let server = server.on_thread_start(|_, index| assert_ne!(index, 1, "on purpose"));
+    let error = server.start(|_| Echo).expect_err("it cannot serve");
+    assert!(error.to_string().contains("panicked"), "{error}");
+}
+
+#[test]
+fn p1_counters_tell_what_happened() {
+    let running = Server::bind("127.0.0.1:0").unwrap().loops(2).start(|_| Echo).unwrap();
+    let mut streams: Vec<TcpStream> = (0..10).map(|_| connect(address(&running, 0))).collect();
+    for stream in &mut streams {
+        assert_eq!(ask(stream, "12345"), "12345");
+    }
+    let handle = running.handle();
+    let stats = handle.stats();
+    assert_eq!((stats.opened, stats.open(), stats.turned_away), (10, 10, 0));
+    assert_eq!((stats.received_bytes, stats.sent_bytes), (50, 50));
+    assert!(stats.received >= 10);
+    drop(streams);
+    wait_until("all are gone", || handle.stats().closed == 10);
+    handle.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn g8_callbacks_of_one_connection_never_overlap() {
+    struct Exclusive(Arc<AtomicUsize>, Arc<AtomicUsize>);
+    impl Protocol for Exclusive {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            assert_eq!(self.0.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+            std::thread::yield_now();
+            conn.write(input.take_all());
+            self.0.fetch_sub(1, Ordering::SeqCst);
+            self.1.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let running = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(2)
+        .start(move |_| Exclusive(Arc::default(), Arc::clone(&count)))
+        .unwrap();
+    let address = address(&running, 0);
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            std::thread::spawn(move || {
+                let mut stream = connect(address);
+                for round in 0..200 {
+                    let text = format!("{client}:{round}");
+                    assert_eq!(ask(&mut stream, &text), text);
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert!(calls.load(Ordering::SeqCst) >= 800);
+    running.handle().stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn f5_unix_socket_serves_and_its_file_goes_with_the_server() {
+    let path = std::env::temp_dir().join(format!("coracle-server-{}.sock", std::process::id()));
+    let running = Server::bind(path.as_path()).unwrap().loops(2).start(|_| Echo).unwrap();
+    assert_eq!(
+        running.local_addresses(),
+        [Address::from(std::os::unix::net::SocketAddr::from_pathname(&path).unwrap(),)]
+    );
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(b"ahoy").unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ahoy");
+    drop(stream);
+    running.handle().stop();
+    running.join().unwrap();
+    assert!(!path.exists());
+}
