@@ -9,8 +9,8 @@ mod time;
 
 use clap::{Parser, Subcommand};
 use coracle::demux::Address;
-use coracle::net::{Protocol, Server, ToAddresses};
-use options::{ServeOptions, announce};
+use coracle::net::{Protocol, Server, ToAddresses, Worker};
+use options::{ServeOptions, announce, announce_processes};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,8 @@ use tracing::level_filters::LevelFilter;
 /// Servers on coracle. Without a command, `echo` with its defaults.
 ///
 /// Each server prints where it listens, on which backend and how many loops. SIGINT (Ctrl-C) and SIGTERM stop it
-/// gracefully: connections finish what they do; a second one ends it at once.
+/// gracefully: connections finish what they do; a second one ends it at once. With --processes, SIGHUP replaces
+/// the processes one by one.
 #[derive(Parser)]
 #[command(name = "coracle", version)]
 struct Arguments {
@@ -92,40 +93,63 @@ fn main() -> ExitCode {
 
 fn run(command: Option<Command>) -> io::Result<()> {
     let command = command.unwrap_or_else(|| {
-        let options = ServeOptions { listen: Vec::new(), backend: None, threads: None, drain: 10 };
+        let options = ServeOptions {
+            listen: Vec::new(),
+            backend: None,
+            threads: None,
+            processes: None,
+            drain: 10,
+        };
         Command::Echo { options }
     });
     match command {
         Command::Echo { options } => {
-            serve("echo", options.server("127.0.0.1:7000")?, |_| services::Echo)
+            serve("echo", &options, options.server("127.0.0.1:7000")?, |_| services::Echo)
         }
         Command::Time { options, port, daemon, pid_file } => {
             let server = options.server(&format!(":{port}"))?;
+            // A worker is a child of the daemon already.
+            let daemon = daemon && Worker::current().is_none();
             let _pid_file = if daemon { daemon::daemonize(pid_file.as_deref())? } else { None };
-            serve("time", server, |_| time::Time)
+            serve("time", &options, server, |_| time::Time)
         }
         Command::Proxy { options, to } => {
             let to = to.as_str().to_addresses()?;
             let server = options.server("127.0.0.1:7001")?.settings(proxy::settings());
-            serve("proxy", server, move |_| proxy::Side::facing_client(to.clone()))
+            serve("proxy", &options, server, move |_| proxy::Side::facing_client(to.clone()))
         }
         Command::Discard { options } => {
-            serve("discard", options.server("127.0.0.1:7009")?, |_| services::Discard)
+            serve("discard", &options, options.server("127.0.0.1:7009")?, |_| services::Discard)
         }
         Command::Chargen { options } => {
-            serve("chargen", options.server("127.0.0.1:7019")?, |_| services::Chargen::default())
+            serve("chargen", &options, options.server("127.0.0.1:7019")?, |_| {
+                services::Chargen::default()
+            })
         }
         Command::Load { options } => load::run(&options),
     }
 }
 
-/// Serves until the process is asked to end.
+/// Serves until the process is asked to end; with --processes, has others serve.
 fn serve<P: Protocol>(
     name: &'static str,
+    options: &ServeOptions,
     server: Server,
     make: impl Fn(&Address) -> P + Send + Sync + 'static,
 ) -> io::Result<()> {
-    server.on_init(move |handle| announce(name, handle)).serve(make)?;
+    if Worker::current().is_some() {
+        return server.serve(make); // the supervisor does the talking
+    }
+    if let Some(processes) = options.processes {
+        let (processes, loops) = (processes.get(), options.loops());
+        let addresses = server.local_addresses();
+        let announce = move |lp: &coracle::Loop| {
+            announce_processes(name, &addresses, lp.backend(), processes, loops);
+        };
+        server.supervise(processes).on_start(announce).run()?;
+    } else {
+        server.on_init(move |handle| announce(name, handle)).serve(make)?;
+    }
     println!("coracle {name}: stopped");
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What all servers of the program have in common on the command line.
 
 use coracle::demux::Backend;
-use coracle::net::{Server, ServerHandle};
+use coracle::net::{Address, Server, ServerHandle, available_cores};
 use std::io;
+use std::num::NonZero;
 use std::time::Duration;
 
 /// Where a server listens, and with what it serves.
@@ -14,9 +15,12 @@ pub(crate) struct ServeOptions {
     /// uring, epoll, poll or select; by default $CORACLE_BACKEND, else the best the kernel allows.
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
-    /// How many loops, each on a thread; by default one per core.
+    /// How many loops, each on a thread; by default one per core, shared out among the processes.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Serve with so many processes, which are started again when they die, and replaced one by one on SIGHUP.
+    #[arg(long, value_name = "N")]
+    pub(crate) processes: Option<NonZero<usize>>,
     /// How long connections may take to finish when the server is asked to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) drain: u64,
@@ -31,21 +35,39 @@ impl ServeOptions {
         if let Some(backend) = self.backend {
             server = server.backend(backend);
         }
-        if let Some(threads) = self.threads {
-            server = server.loops(threads);
+        if self.threads.is_some() || self.processes.is_some() {
+            server = server.loops(self.loops());
         }
         Ok(server)
+    }
+
+    /// How many loops each process has.
+    pub(crate) fn loops(&self) -> usize {
+        let processes = self.processes.map_or(1, NonZero::get);
+        self.threads.unwrap_or_else(|| available_cores().div_ceil(processes))
     }
 }
 
 /// Says where and on what a server runs, and how to talk to it.
 pub(crate) fn announce(name: &str, handle: &ServerHandle) {
-    let loops = match handle.loops() {
-        1 => "1 loop".to_owned(),
-        loops => format!("{loops} loops"),
-    };
-    for address in handle.local_addresses() {
-        println!("coracle {name}: listening on {address}, on {}, {loops}", handle.backend());
+    tell(name, handle.local_addresses(), handle.backend(), &count(handle.loops(), "loop"));
+}
+
+/// The same of a server that is several processes.
+pub(crate) fn announce_processes(
+    name: &str,
+    addresses: &[Address],
+    backend: Backend,
+    processes: usize,
+    loops: usize,
+) {
+    let (processes, loops) = (count(processes, "process"), count(loops, "loop"));
+    tell(name, addresses, backend, &format!("{processes}, {loops} each"));
+}
+
+fn tell(name: &str, addresses: &[Address], backend: Backend, workforce: &str) {
+    for address in addresses {
+        println!("coracle {name}: listening on {address}, on {backend}, {workforce}");
         if let Some(ip) = address.ip() {
             let host =
                 if ip.ip().is_unspecified() { "127.0.0.1".into() } else { ip.ip().to_string() };
@@ -55,4 +77,14 @@ pub(crate) fn announce(name: &str, handle: &ServerHandle) {
             println!("talk to it: nc -U {}; stop it: Ctrl-C", path.display());
         }
     }
+}
+
+/// So many of something, in words.
+fn count(number: usize, noun: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{plural}")
 }

@@ -314,7 +314,7 @@ fn bind_each_once(addresses: &[Address], options: &ListenOptions) -> io::Result<
 }
 
 /// Whether the machine does not have the address at all.
-fn is_missing(error: &io::Error) -> bool {
+pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
 }
 

@@ -21,7 +21,9 @@ mod server;
 mod settings;
 mod socket_file;
 mod stats;
+mod supervisor;
 mod udp;
+mod worker;
 
 pub use addresses::ToAddresses;
 pub use bind::ListenSocket;
@@ -47,4 +49,6 @@ pub use server::{Running, Server, ServerHandle};
 pub use settings::Settings;
 pub use socket_file::SocketFile;
 pub use stats::Stats;
+pub use supervisor::Supervisor;
 pub use udp::{Datagram, Udp, UdpSettings};
+pub use worker::Worker;

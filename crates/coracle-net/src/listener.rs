@@ -16,8 +16,8 @@ use crate::link::Link;
 use crate::stats::ServiceStats;
 use crate::{Buffer, Conn, Protocol, Settings, Stats};
 use coracle_loop::demux::{
-    Address, Completion, Finished, Handle, Operation, Outcome, SocketKind, SocketOption, Submitted,
-    Token,
+    Address, Backend, Completion, Finished, Handle, Interest, Operation, Outcome, SocketKind,
+    SocketOption, Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use std::cell::RefCell;
@@ -84,6 +84,9 @@ struct Inner {
     state: RefCell<State>,
 }
 
+/// Something to be called when a listener has come to its end.
+type Ended = Box<dyn FnOnce(&Loop)>;
+
 struct State {
     accepting: Option<Token>,
     /// The descriptor that is kept for the moment in which there is none.
@@ -94,7 +97,11 @@ struct State {
     pause: Duration,
     /// When there was last nothing to serve a connection with; until that is told to be over.
     short: Option<Instant>,
+    /// Others accept from the same socket, and must not be kept from it by an operation that waits.
+    shared: bool,
     closed: bool,
+    /// Called when nothing can be accepted any more.
+    ended: Option<Ended>,
 }
 
 impl Listener {
@@ -131,7 +138,9 @@ impl Listener {
             paused: false,
             pause: PAUSE,
             short: None,
+            shared: false,
             closed: false,
+            ended: None,
         };
         let inner = Inner { socket, serve: Box::new(serve), stats, state: RefCell::new(state) };
         let inner = Rc::new(inner);
@@ -157,6 +166,31 @@ impl Listener {
     pub fn close(&self, lp: &Loop) {
         self.inner.close(lp);
     }
+
+    /// [Closes](Listener::close), and calls `ended` when the last connection that was accepted before is served.
+    pub(crate) fn close_then(&self, lp: &Loop, ended: impl FnOnce(&Loop) + 'static) {
+        if self.inner.state.borrow().accepting.is_none() {
+            self.inner.close(lp);
+            return ended(lp);
+        }
+        self.inner.state.borrow_mut().ended = Some(Box::new(ended));
+        self.inner.close(lp);
+    }
+
+    /// Other loops or processes accept from the same socket.
+    ///
+    /// On io_uring the kernel tells one of those that wait of a new connection, and always the same one for as
+    /// long as its operation lasts: it would have them all, and if it hangs, nobody has any. So there they all
+    /// wait until the socket is readable, and accept only what is there by then, as the other backends do.
+    pub(crate) fn share(&self, lp: &Loop) {
+        if lp.backend() == Backend::Uring {
+            let mut state = self.inner.state.borrow_mut();
+            state.shared = true;
+            if let Some(token) = state.accepting {
+                lp.cancel(token);
+            }
+        }
+    }
 }
 
 impl Inner {
@@ -165,8 +199,31 @@ impl Inner {
         if state.closed || state.paused || state.accepting.is_some() {
             return;
         }
+        let shared = state.shared;
         drop(state);
-        match lp.submit(Operation::Accept { listener: self.socket }, self, ACCEPTED) {
+        if shared {
+            self.submit(lp, Operation::Poll { handle: self.socket, interest: Interest::READ });
+        } else {
+            self.submit(lp, Operation::Accept { listener: self.socket });
+        }
+    }
+
+    /// Accepts what is there.
+    fn accept_ready(self: &Rc<Self>, lp: &Loop) {
+        self.submit(lp, Operation::Accept { listener: self.socket });
+        // The kernel looks into the queue before it is told of this.
+        if let Some(token) = self.state.borrow().accepting {
+            lp.cancel(token);
+        }
+    }
+
+    fn is_accepting(&self) -> bool {
+        let state = self.state.borrow();
+        !state.closed && !state.paused
+    }
+
+    fn submit(self: &Rc<Self>, lp: &Loop, operation: Operation) {
+        match lp.submit(operation, self, ACCEPTED) {
             Submitted::Pending(token) => self.state.borrow_mut().accepting = Some(token),
             Submitted::Done(Finished { result, .. }) => {
                 let error = result.err().unwrap_or_else(|| io::ErrorKind::Other.into());
@@ -176,9 +233,6 @@ impl Inner {
     }
 
     fn accepted(self: &Rc<Self>, lp: &Loop, socket: Handle) {
-        if self.state.borrow().closed {
-            return self.turn_away(lp, socket);
-        }
         // Where there is a place for the reserve beside it there are others, too.
         if let Err(error) = self.keep_reserve(lp) {
             self.note_shortage(lp, &error);
@@ -281,13 +335,21 @@ impl Complete for Inner {
         if !completion.more {
             self.state.borrow_mut().accepting = None;
         }
+        let last = !completion.more;
         match completion.result {
             Ok(Outcome::Accepted(socket)) => self.accepted(lp, socket),
+            Ok(Outcome::Ready(_)) if self.is_accepting() => return self.accept_ready(lp),
+            Ok(Outcome::Ready(_)) => {}
             Ok(other) => unreachable!("an accept does not give {other:?}"),
-            Err(error) if error.raw_os_error() == Some(125) => {} // cancelled: paused, or closed
-            Err(error) => return self.failed(lp, &error),
+            Err(error) if error.raw_os_error() == Some(125) => {} // cancelled: paused, shared, closed
+            Err(error) if !self.state.borrow().closed => return self.failed(lp, &error),
+            Err(_) => {}
         }
         self.accept(lp);
+        let ended = self.state.borrow_mut().ended.take_if(|_| last);
+        if let Some(ended) = ended {
+            ended(lp);
+        }
     }
 }
 

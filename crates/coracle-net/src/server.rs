@@ -21,6 +21,8 @@ use crate::limits::{CapacitySettings, capacity, raise_descriptor_limit};
 use crate::listen_options::ListenOptions;
 use crate::placement::{Chooser, Placement};
 use crate::stats::ServiceStats;
+use crate::supervisor::Supervisor;
+use crate::worker::Worker;
 use crate::{Protocol, Settings};
 use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Builder, Loop, LoopHandle};
@@ -208,6 +210,17 @@ impl Server {
         sockets.map(|socket| socket.local_address().clone()).collect()
     }
 
+    /// Has so many processes serve instead of this one: a supervisor with the sockets of this server, which starts
+    /// the same program again as its workers. In a [worker](Worker), [serve](Server::serve).
+    pub fn supervise(self, processes: usize) -> Supervisor {
+        let mut supervisor = Supervisor::new(processes).drain(self.drain);
+        if let Some(backend) = self.backend {
+            supervisor = supervisor.backend(backend);
+        }
+        let sockets = self.services.into_iter().flat_map(|service| service.sockets);
+        sockets.fold(supervisor, Supervisor::socket)
+    }
+
     /// Serves until the process is asked to end (`SIGINT`, `SIGTERM`), then stops gracefully. `make` is called for
     /// each connection of [`bind`](Server::bind)'s addresses.
     ///
@@ -297,7 +310,7 @@ impl Server {
             None => Ok(running),
             Some(error) => {
                 running.handle().stop();
-                let _ = running.join(); // this error came first
+                let _ = running.join_threads(); // this error came first
                 Err(error)
             }
         }
@@ -335,7 +348,10 @@ impl Server {
                         continue;
                     }
                     let fd = match address {
-                        Address::Ip(_) => ListenSocket::bind(address, &options())?.into_fd(),
+                        // What waits in the queue of a worker's own socket would be lost with the worker.
+                        Address::Ip(_) if Worker::current().is_none() => {
+                            ListenSocket::bind(address, &options())?.into_fd()
+                        }
                         _ => socket.as_fd().try_clone_to_owned()?,
                     };
                     sockets.push((index, fd));
@@ -353,11 +369,10 @@ impl Service {
         make: Option<Arc<Make>>,
     ) -> io::Result<Service> {
         let addresses = addresses.to_addresses()?;
-        // Sockets that share a port do not mind another server on it: ask first, as one that does not share.
-        for address in addresses.iter().filter(|it| it.ip().is_some_and(|ip| ip.port() != 0)) {
-            drop(ListenSocket::bind(address, &ListenOptions::new())?);
-        }
-        let sockets = ListenSocket::bind_all(addresses.as_slice(), &options())?;
+        let sockets = match Worker::current() {
+            Some(worker) => worker.bind_all(&addresses, &options())?,
+            None => bind_all(&addresses)?,
+        };
         Ok(Service { name: name.into(), sockets, settings: None, make })
     }
 
@@ -381,6 +396,14 @@ fn room() -> usize {
     let capacity = capacity(&CapacitySettings::new());
     tracing::debug!("room for {} connections", capacity.connections);
     capacity.connections.max(1)
+}
+
+fn bind_all(addresses: &[Address]) -> io::Result<Vec<ListenSocket>> {
+    // Sockets that share a port do not mind another server on it: ask first, as one that does not share.
+    for address in addresses.iter().filter(|it| it.ip().is_some_and(|ip| ip.port() != 0)) {
+        drop(ListenSocket::bind(address, &ListenOptions::new())?);
+    }
+    ListenSocket::bind_all(addresses, &options())
 }
 
 fn options() -> ListenOptions {
@@ -497,6 +520,13 @@ impl Running {
     /// # Errors
     /// What a loop ended with.
     pub fn join(self) -> io::Result<()> {
+        if let Some(worker) = Worker::current() {
+            worker.ready();
+        }
+        self.join_threads()
+    }
+
+    fn join_threads(self) -> io::Result<()> {
         let mut result = Ok(());
         for thread in self.threads {
             let ended = match thread.join() {
@@ -542,6 +572,9 @@ impl Terminator {
         let handle = running.handle();
         let _ = self.server.set(handle.clone());
         handle.when_stopped(self.lp.handle());
+        if let Some(worker) = Worker::current() {
+            worker.ready(); // the supervisor may ask it to end from here on
+        }
         self.lp.run()?;
         handle.stop(); // if it was asked to end before it had begun
         running.join()

@@ -16,6 +16,8 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-demux/src/signal.rs", "signal handlers"),
     ("crates/coracle-demux/src/socket.rs", "an address as bytes"),
     ("crates/coracle-demux/src/uring.rs", "the rings shared with the kernel"),
+    ("crates/coracle-net/src/supervisor/spawn.rs", "what a child does between fork and exec"),
+    ("crates/coracle-net/src/worker.rs", "descriptors that were inherited by number"),
     ("apps/coracle-cli/src/daemon.rs", "fork(2), while there is one thread"),
     ("crates/coracle-loop/tests/rows/process.rs", "forks, to see that a loop survives them"),
     ("bench/src/buffer_ring.rs", "the ring of the limit server"),

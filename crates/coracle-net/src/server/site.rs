@@ -5,7 +5,7 @@ use crate::hub::{Hub, Service};
 use crate::listener::{Listener, Local, Serve, serve};
 use crate::placement::{Chooser, Placement};
 use crate::stats::ServiceStats;
-use crate::{Protocol, Reason};
+use crate::{Protocol, Reason, Worker};
 use coracle_loop::demux::{Address, Descriptor, Handle, Operation};
 use coracle_loop::{Loop, LoopHandle};
 use std::cell::{Cell, RefCell};
@@ -93,6 +93,13 @@ impl Site {
                 };
                 Listener::on(lp, socket, stats, spread)
             };
+            // Only sockets that cannot do what `ReusePort` says are shared by loops.
+            let by_loops = placement == Placement::ReusePort
+                && loops.len() > 1
+                && lp.local_address(socket).is_ok_and(|address| address.ip().is_none());
+            if by_loops || Worker::current().is_some() {
+                listener.share(lp);
+            }
             self.listeners.borrow_mut().push(listener);
         }
     }
@@ -108,12 +115,27 @@ impl Site {
         if self.stopping.replace(true) {
             return;
         }
-        for listener in self.listeners.take() {
-            listener.close(lp);
-        }
         for (_, socket) in self.sockets.take() {
             lp.operate(Operation::Close { handle: socket }, |_, _| ());
         }
+        // What was accepted already is served, and told like the others.
+        let listeners = self.listeners.take();
+        let left = Rc::new(Cell::new(listeners.len()));
+        if listeners.is_empty() {
+            Site::stop_connections(lp, drain);
+        }
+        for listener in listeners {
+            let left = Rc::clone(&left);
+            listener.close_then(lp, move |lp| {
+                left.set(left.get() - 1);
+                if left.get() == 0 {
+                    Site::stop_connections(lp, drain);
+                }
+            });
+        }
+    }
+
+    fn stop_connections(lp: &Loop, drain: Duration) {
         let hub = Hub::of(lp);
         for key in hub.keys(None) {
             if let Some(link) = hub.get(key) {
