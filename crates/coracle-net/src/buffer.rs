@@ -38,6 +38,8 @@ pub struct Buffer {
     start: usize,
     /// How far behind `start` a delimiter was looked for in vain: bytes that come one by one are searched once.
     searched: usize,
+    /// Which delimiter that was.
+    sought: u64,
     /// Room that was reserved behind the bytes and not committed.
     reserved: usize,
 }
@@ -145,6 +147,11 @@ impl Buffer {
     /// When `delimiter` is empty.
     pub fn take_until(&mut self, delimiter: &[u8]) -> Option<&[u8]> {
         assert!(!delimiter.is_empty(), "a delimiter has at least one byte");
+        // What was searched for something else has not been searched for this.
+        let sought = identity(delimiter);
+        if std::mem::replace(&mut self.sought, sought) != sought {
+            self.searched = 0;
+        }
         // It may have begun in what was searched before.
         let from = self.searched.saturating_sub(delimiter.len() - 1);
         let unread = &self.unread()[from..];
@@ -255,7 +262,7 @@ impl Buffer {
     /// Bytes that the loop lends for the length of a callback, and nothing else.
     #[inline]
     pub(crate) fn lent(lent: Lent) -> Buffer {
-        Buffer { store: Store::Lent(lent), start: 0, searched: 0, reserved: 0 }
+        Buffer { store: Store::Lent(lent), start: 0, searched: 0, sought: 0, reserved: 0 }
     }
 
     /// Takes in bytes that the loop lends for the length of a callback. Where nothing waits they are not copied.
@@ -265,6 +272,7 @@ impl Buffer {
             self.store = Store::Lent(lent);
             self.start = 0;
             self.searched = 0;
+            self.reserved = 0;
         } else {
             self.extend_from_slice(&lent);
         }
@@ -292,12 +300,39 @@ impl Buffer {
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Buffer {
         let store = Store::Owned(BytesMut::from(Bytes::from(bytes)));
-        Buffer { store, start: 0, searched: 0, reserved: 0 }
+        Buffer { store, start: 0, searched: 0, sought: 0, reserved: 0 }
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({:?})", Bytes::copy_from_slice(self.unread()))
+    }
+}
+
+/// A number for a delimiter: its bytes and length if it is short, else a hash (FNV-1a). Delimiters come from
+/// programs, not from peers.
+fn identity(delimiter: &[u8]) -> u64 {
+    if delimiter.len() < 8 {
+        return delimiter
+            .iter()
+            .fold(delimiter.len() as u64, |sum, &byte| sum << 8 | u64::from(byte));
+    }
+    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    delimiter.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e5_what_was_searched_for_one_delimiter_is_searched_for_another() {
+        let mut input = Buffer::from(b"a,b".to_vec());
+        assert_eq!(input.take_line(), None);
+        assert_eq!(input.take_until(b","), Some(&b"a"[..]));
+        assert_eq!(input.take_until(b"\r\n\r\n"), None);
+        input.extend_from_slice(b"\r\n\r\nc");
+        assert_eq!(input.take_until(b"\r\n\r\n"), Some(&b"b"[..]));
     }
 }

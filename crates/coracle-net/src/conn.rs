@@ -74,7 +74,7 @@ impl Conn<'_> {
         self.link.is_writable()
     }
 
-    /// How many bytes wait to be sent.
+    /// How many bytes wait in memory to be sent; what waits in files does not count.
     pub fn output_bytes(&self) -> usize {
         self.link.output_bytes()
     }

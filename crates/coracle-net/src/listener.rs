@@ -290,13 +290,11 @@ impl Inner {
             lp.cancel(token);
         }
         drop(state);
-        let listener = Rc::downgrade(self);
+        let listener = Rc::clone(self); // nobody else may keep it meanwhile
         lp.after(pause, move |lp| {
-            if let Some(listener) = listener.upgrade() {
-                listener.state.borrow_mut().paused = false;
-                let _ = listener.keep_reserve(lp); // or with the next that is accepted
-                listener.accept(lp); // or when the cancelled one has ended
-            }
+            listener.state.borrow_mut().paused = false;
+            let _ = listener.keep_reserve(lp); // or with the next that is accepted
+            listener.accept(lp); // or when the cancelled one has ended
         });
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Output {
     fixed: usize,
     /// All bytes that wait, those in flight included.
     bytes: usize,
+    /// Those of them that are in files.
+    file_bytes: usize,
     /// A send is under way.
     in_flight: bool,
 }
@@ -58,6 +60,11 @@ impl Output {
         self.bytes
     }
 
+    /// How many of them are in memory. What waits in files costs none.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes - self.file_bytes
+    }
+
     /// Whether nothing waits and nothing is being sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.packets.is_empty() && !self.in_flight
@@ -66,7 +73,7 @@ impl Output {
     /// Adds a packet at the end.
     pub(crate) fn push(&mut self, packet: Packet) {
         if !packet.is_empty() {
-            self.bytes += packet.len();
+            self.count(&packet);
             self.packets.push_back(packet);
         }
     }
@@ -75,7 +82,7 @@ impl Output {
     /// sent, nothing overtakes it.
     pub(crate) fn push_first(&mut self, packet: Packet, begun: bool) {
         if !packet.is_empty() {
-            self.bytes += packet.len();
+            self.count(&packet);
             self.packets.push_front(packet);
             if begun || self.fixed > 0 {
                 self.fixed += 1;
@@ -86,10 +93,22 @@ impl Output {
     /// Adds a packet before all that have not begun and are not urgent themselves.
     pub(crate) fn push_urgent(&mut self, packet: Packet) {
         if !packet.is_empty() {
-            self.bytes += packet.len();
+            self.count(&packet);
             self.packets.insert(self.fixed, packet);
             self.fixed += 1;
         }
+    }
+
+    fn count(&mut self, packet: &Packet) {
+        self.bytes += packet.len();
+        if !packet.is_memory() {
+            self.file_bytes += packet.len();
+        }
+    }
+
+    /// The packet in front has begun, though nothing of it is gone: nothing overtakes it.
+    pub(crate) fn begin_front(&mut self) {
+        self.fixed = self.fixed.max(1);
     }
 
     /// Adds a mark at the end.
@@ -107,7 +126,10 @@ impl Output {
             self.packets.iter().take(PACKETS_PER_SEND).take_while(|it| it.is_memory()).count();
         let next = match memories {
             0 => match &self.packets.front()?.0 {
-                &Kind::File { file, offset, count } => Next::File { file, offset, count },
+                &Kind::File { file, offset, count } => {
+                    self.begin_front(); // it stays in front while it is sent
+                    Next::File { file, offset, count }
+                }
                 _ => return self.take_mark().map(Next::Mark),
             },
             1 => Next::Memory(Payload::One(self.take_memory()?)),
@@ -127,6 +149,7 @@ impl Output {
         let next = match &mut self.packets.front_mut()?.0 {
             Kind::Mark(_) => return self.take_mark().map(Next::Mark),
             &mut Kind::File { file, offset, count } => {
+                self.begin_front();
                 Next::File { file, offset, count: count.min(limit) }
             }
             Kind::Memory(memory) if memory.len() <= limit => {
@@ -160,6 +183,7 @@ impl Output {
             Kind::File { offset, count, .. } => {
                 *offset += taken as u64;
                 *count -= taken;
+                self.file_bytes -= taken;
             }
             Kind::Mark(_) => return,
         }
@@ -214,6 +238,7 @@ impl Output {
         *offset += sent as u64;
         *count -= sent;
         self.bytes -= sent;
+        self.file_bytes -= sent;
         let over = *count == 0;
         if over {
             self.packets.pop_front();
@@ -229,6 +254,20 @@ impl Output {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use slotmap::Key;
+
+    #[test]
+    fn e4_file_that_is_being_sent_is_not_overtaken() {
+        for paced in [false, true] {
+            let mut output = Output::default();
+            output.push(Packet::file(Handle::null(), 0, 100));
+            let next = if paced { output.next_piece(10) } else { output.next() };
+            assert!(matches!(next, Some(Next::File { .. })));
+            output.push_urgent("urgent".into());
+            assert!(output.sent_file(5), "it is the file that was being sent");
+            assert_eq!((output.bytes(), output.memory_bytes()), (95 + 6, 6));
+        }
+    }
 
     fn text(output: &mut Output) -> String {
         let mut all = String::new();

@@ -20,6 +20,7 @@ use crate::bind::ListenSocket;
 use crate::limits::{CapacitySettings, capacity, raise_descriptor_limit};
 use crate::listen_options::ListenOptions;
 use crate::placement::{Chooser, Placement};
+use crate::socket_file::SocketFile;
 use crate::stats::ServiceStats;
 use crate::supervisor::Supervisor;
 use crate::worker::Worker;
@@ -255,7 +256,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`start`](Server::start); also when an address has no protocol.
-    pub fn start_services(self) -> io::Result<Running> {
+    pub fn start_services(mut self) -> io::Result<Running> {
         self.check()?;
         let count = self.loops.unwrap_or_else(cores);
         let shared = Shared::new(
@@ -265,9 +266,13 @@ impl Server {
             self.drain,
         );
         let sockets = self.open_sockets(count)?;
+        // The loops own the sockets from now on; the files of Unix sockets go with the last of them.
+        let services = std::mem::take(&mut self.services);
+        let files = services.iter().flat_map(|service| &service.sockets);
+        let files: Arc<[SocketFile]> = files.filter_map(ListenSocket::file).collect();
         let room = room();
-        let specs: Arc<[Spec]> =
-            self.services.iter().map(|it| it.spec(&self.settings, room)).collect();
+        let specs: Arc<[Spec]> = services.iter().map(|it| it.spec(&self.settings, room)).collect();
+        drop(services);
         let (report, reports) = channel();
         let mut threads = Vec::new();
         for (index, sockets) in sockets.into_iter().enumerate() {
@@ -277,6 +282,7 @@ impl Server {
                 specs: Arc::clone(&specs),
                 sockets,
                 shared: Arc::clone(&shared),
+                files: Arc::clone(&files),
                 start: self.thread_start.clone(),
             };
             let report = report.clone();
@@ -302,14 +308,16 @@ impl Server {
         if let Some(init) = self.init.filter(|_| failure.is_none()) {
             init(&ServerHandle::new(Arc::clone(&shared)));
         }
-        shared.begin(handles, self.placement);
-        let files: Vec<ListenSocket> =
-            self.services.into_iter().flat_map(|service| service.sockets).collect();
-        let running = Running { shared, threads, files, finish: self.finish };
+        drop(files);
+        if failure.is_none() {
+            shared.begin(handles, self.placement);
+        } else {
+            handles.iter().for_each(LoopHandle::stop); // they have served nobody
+        }
+        let running = Running { shared, threads, finish: self.finish };
         match failure {
             None => Ok(running),
             Some(error) => {
-                running.handle().stop();
                 let _ = running.join_threads(); // this error came first
                 Err(error)
             }
@@ -442,12 +450,24 @@ struct LoopThread {
     specs: Arc<[Spec]>,
     sockets: Vec<(usize, OwnedFd)>,
     shared: Arc<Shared>,
+    files: Arc<[SocketFile]>,
     start: Option<Arc<ThreadStart>>,
+}
+
+/// Stops the whole server when one of its loops has ended, for whatever reason: a server that serves only some of
+/// those who come is worse than none.
+struct EndWithServer(Arc<Shared>);
+
+impl Drop for EndWithServer {
+    fn drop(&mut self) {
+        ServerHandle::new(Arc::clone(&self.0)).stop();
+    }
 }
 
 impl LoopThread {
     fn run(self, report: Sender<(usize, io::Result<LoopHandle>)>) -> io::Result<()> {
         let index = self.index;
+        let (shared, _files) = (Arc::clone(&self.shared), Arc::clone(&self.files));
         let lp = match self.open() {
             Ok(lp) => lp,
             Err(error) => {
@@ -460,6 +480,7 @@ impl LoopThread {
             return Ok(());
         }
         drop(report); // whoever waits for reports waits for the other loops only
+        let _end = EndWithServer(shared);
         lp.run()
     }
 
@@ -482,8 +503,6 @@ impl LoopThread {
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    /// Kept for the files of Unix sockets, which go when the server does.
-    files: Vec<ListenSocket>,
     finish: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -537,7 +556,6 @@ impl Running {
                 result = ended;
             }
         }
-        drop(self.files);
         if let Some(finish) = self.finish {
             finish();
         }

@@ -249,6 +249,44 @@ fn q4_deadline_ends_those_who_do_not() {
 }
 
 #[test]
+fn q4_nobody_can_connect_while_it_drains() {
+    struct Staying;
+    impl Protocol for Staying {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            conn.write(input.take_all());
+            Ok(())
+        }
+        fn on_shutdown(&mut self, _: &mut Conn<'_>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for placement in [Placement::ReusePort, Placement::RoundRobin] {
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).placement(placement);
+        let running = server.drain(PATIENCE).start(|_| Staying).unwrap();
+        let address = address(&running, 0);
+        let mut stream = connect(address);
+        assert_eq!(ask(&mut stream, "x"), "x");
+        running.handle().stop();
+        wait_until("it does not listen", || TcpStream::connect(address).is_err());
+        assert_eq!(ask(&mut stream, "still served"), "still served");
+        drop(stream);
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn g9_loop_that_dies_ends_the_server() {
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(3);
+    let server = server.on_thread_start(|lp, index| {
+        if index == 1 {
+            lp.after(Duration::from_millis(5), |_| panic!("on purpose"));
+        }
+    });
+    let error = server.start(|_| Echo).unwrap().join().expect_err("a loop died");
+    assert!(error.to_string().contains("panicked"), "{error}");
+}
+
+#[test]
 fn i6_settings_that_make_no_sense_are_named() {
     let none = Server::new().start(|_| Echo).unwrap_err();
     assert_eq!(none.kind(), io::ErrorKind::InvalidInput);

@@ -82,7 +82,7 @@ impl Layers {
 
     /// How many bytes wait to pass through.
     pub(super) fn output_bytes(&self) -> usize {
-        self.stages.iter().map(|stage| stage.queue.bytes()).sum()
+        self.stages.iter().map(|stage| stage.queue.memory_bytes()).sum()
     }
 
     /// How many bytes have come and were not taken by a layer.
@@ -145,6 +145,7 @@ impl Layers {
                 Some(Front::File { .. }) if !file_piece.is_empty() => file_piece.unread(),
                 Some(Front::File { file, offset, count }) => {
                     *wanted = Some(Wanted { index, file, offset, count });
+                    queue.begin_front(); // it stays in front while it is read
                     break;
                 }
                 Some(Front::Mark) => {
@@ -417,7 +418,7 @@ impl Link {
     /// A piece of a file was read.
     pub(super) fn file_read(self: &Rc<Self>, lp: &Loop, finished: Finished) {
         self.take_piece(finished);
-        self.go_on(lp);
+        self.settle(lp); // a mark may have asked for something
     }
 
     // --- In --------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ impl Link {
         let link = Rc::downgrade(self);
         lp.defer(move |lp| {
             if let Some(link) = link.upgrade() {
-                link.go_on(lp);
+                link.settle(lp);
                 link.read_on(lp);
             }
         });
@@ -127,7 +127,7 @@ impl Link {
                     pace.waits_to_send = false;
                 }
                 drop(state);
-                self.go_on(lp);
+                self.settle(lp); // a mark may have asked for something
             }
         }
     }
@@ -203,7 +203,7 @@ impl Link {
             Err(error) => self.abort(Reason::Failed(error)),
             Ok(other) => unreachable!("a receive does not give {other:?}"),
         }
-        self.go_on(lp);
+        self.settle(lp);
         self.read_on(lp);
     }
 }

@@ -197,8 +197,8 @@ impl Link {
         if self.has_ended() {
             self.change().end_told = true;
             self.call(lp, |protocol, conn| protocol.on_end(conn));
-        } else if !self.is_open() {
-            self.go_on(lp); // a layer misses something
+        } else if !self.is_open() || self.state.borrow().aborted {
+            self.go_on(lp); // a layer misses something, or has panicked
         }
     }
 }

@@ -286,10 +286,10 @@ impl State {
         layers.and_then(|layers| layers.queue()).unwrap_or(&mut self.output)
     }
 
-    /// How many bytes wait to be sent, whether coded or not.
+    /// How many bytes wait in memory to be sent, whether coded or not.
     fn output_bytes(&self) -> usize {
         let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
-        self.output.bytes() + layers.map_or(0, |layers| layers.output_bytes())
+        self.output.memory_bytes() + layers.map_or(0, |layers| layers.output_bytes())
     }
 
     /// Whether nothing waits to be sent.

@@ -6,7 +6,7 @@ use crate::placement::Placement;
 use crate::stats::ServiceStats;
 use crate::{Conn, ConnHandle, Stats};
 use coracle_loop::demux::{Address, Backend};
-use coracle_loop::{Loop, LoopHandle};
+use coracle_loop::{Loop, LoopHandle, PostError};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,7 +81,10 @@ impl Shared {
     fn stop(&self, drain: Duration) {
         self.stopping.store(true, Ordering::SeqCst);
         for handle in self.loops() {
-            let _ = handle.post(move |lp| Site::of(lp).stop(lp, drain));
+            let posted = handle.post(move |lp| Site::of(lp).stop(lp, drain));
+            if posted == Err(PostError::Full) {
+                handle.stop(); // it does not come to its jobs: no time to be graceful
+            }
         }
         let watchers = &mut *self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.drain(..).for_each(|lp| lp.stop());

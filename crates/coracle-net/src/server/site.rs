@@ -24,6 +24,8 @@ pub(crate) struct Site {
     sockets: RefCell<Vec<(usize, Handle)>>,
     listeners: RefCell<Vec<Listener>>,
     stopping: Cell<bool>,
+    /// The connections have been told.
+    told: Cell<bool>,
 }
 
 impl Site {
@@ -53,6 +55,7 @@ impl Site {
             sockets: RefCell::new(handles),
             listeners: RefCell::default(),
             stopping: Cell::new(false),
+            told: Cell::new(false),
         });
         Ok(())
     }
@@ -106,6 +109,12 @@ impl Site {
 
     /// Makes a connection of a socket.
     fn serve(&self, lp: &Loop, service: usize, socket: Handle) {
+        if self.told.get() {
+            // It was handed over too late: those who are here have been told already.
+            self.services[service].stats.turned_away.add(1);
+            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            return;
+        }
         let make = &self.specs[service].make;
         serve(lp, &self.services[service], socket, |peer| make(peer));
     }
@@ -136,6 +145,7 @@ impl Site {
     }
 
     fn stop_connections(lp: &Loop, drain: Duration) {
+        Site::of(lp).told.set(true);
         let hub = Hub::of(lp);
         for key in hub.keys(None) {
             if let Some(link) = hub.get(key) {

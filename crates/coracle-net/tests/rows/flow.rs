@@ -73,6 +73,37 @@ pub(crate) fn e2_file_is_sent_between_bytes(h: &Harness) {
     let _ = std::fs::remove_file(path);
 }
 
+/// A file costs no memory while it waits, however long it is.
+pub(crate) fn e2_file_larger_than_the_limit_of_output_is_sent(h: &Harness) {
+    let path =
+        std::env::temp_dir().join(format!("coracle-large-{}-{}", std::process::id(), h.backend));
+    let content = pattern(3_000_000);
+    if h.is_simulated() {
+        h.kernel().add_file(&path, content.clone());
+    } else {
+        std::fs::write(&path, &content).expect("a file");
+    }
+    let options = OpenOptions { read: true, ..OpenOptions::default() };
+    let opened = h.operate(Operation::Open { path: path.clone(), options });
+    let Ok(Outcome::Opened(file)) = opened.result else { panic!("{opened:?}") };
+    let settings =
+        Settings { limit_output_bytes: 100_000, high_mark_bytes: 100_000, ..Settings::default() };
+    let pair = Pair::new(h, settings, move |conn, input| {
+        input.take_all();
+        conn.write(Packet::file(file, 0, 3_000_000));
+        assert_eq!(conn.output_bytes(), 0);
+        conn.write_urgent("!");
+        conn.close();
+        Ok(())
+    });
+    pair.send(b"x");
+    let all = pair.receive_all();
+    assert_eq!(all.len(), content.len() + 1);
+    assert!(all == [&b"!"[..], &content].concat() || all == [&content, &b"!"[..]].concat());
+    h.close(file);
+    let _ = std::fs::remove_file(path);
+}
+
 pub(crate) fn e4_urgent_packet_goes_between_packets(h: &Harness) {
     // More than any socket takes at once: something waits when the urgent one comes.
     let pair = Pair::new(

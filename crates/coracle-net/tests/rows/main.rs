@@ -65,6 +65,7 @@ suite! {
             e1_answer_larger_than_the_socket_arrives_whole,
             e2_owned_shared_and_borrowed_bytes_arrive_in_order,
             e2_file_is_sent_between_bytes,
+            e2_file_larger_than_the_limit_of_output_is_sent,
             e4_urgent_packet_goes_between_packets,
             e6_producer_stops_at_the_high_mark_and_goes_on,
             e6_peer_that_does_not_read_is_not_read,
