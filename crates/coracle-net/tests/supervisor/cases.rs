@@ -58,13 +58,9 @@ pub(crate) fn killed_worker_is_replaced(test: &Test) {
     let mut client = subject.connect();
     let victim = *before.iter().find(|&&pid| pid != client.server).unwrap();
     send_signal(victim, Signal::KILL);
-    subject.eventually("another is started", || {
-        let workers = subject.workers();
-        workers.len() == before.len() && !workers.contains(&victim)
-    });
+    let after = subject.await_workers(before.len(), &BTreeSet::from([victim]));
     client.expect_echo("as if nothing had happened");
     subject.await_logged(&format!("(process {victim}) ended: signal: 9 (SIGKILL)"));
-    let after = subject.workers();
     assert_eq!(after.intersection(&before).count(), before.len() - 1, "the others stay");
     // The others are stopped: then it is the new one that serves.
     let new = *after.difference(&before).next().unwrap();
@@ -294,9 +290,7 @@ pub(crate) fn descriptors_are_given_back(test: &Test) {
         let workers = subject.await_replacement(&workers);
         let victim = *workers.first().unwrap();
         send_signal(victim, Signal::KILL);
-        subject.eventually("another is started", || {
-            subject.workers().len() == 3 && !subject.workers().contains(&victim)
-        });
+        subject.await_workers(workers.len(), &BTreeSet::from([victim]));
     }
     subject.eventually("as few as before", || descriptors(subject.pid()) == count);
     subject.eventually("and in the workers", || of_workers(&subject) == of_worker);

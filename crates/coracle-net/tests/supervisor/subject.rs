@@ -2,6 +2,7 @@
 
 use coracle_net::{Buffer, Conn, ListenOptions, Protocol, Server, Supervisor, Worker};
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -239,13 +240,23 @@ impl Subject {
         children.join(" ").split_whitespace().map(|pid| pid.parse().unwrap()).collect()
     }
 
+    /// Waits until there are so many workers, and nobody of `old` any more.
+    ///
+    /// What is returned is the reading that was judged: the next could be another.
+    pub(crate) fn await_workers(&self, count: usize, old: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let seen = RefCell::new(BTreeSet::new());
+        self.eventually(&format!("{count} workers without {old:?}"), || {
+            let workers = self.workers();
+            let reached = workers.len() == count && workers.is_disjoint(old);
+            seen.replace(workers);
+            reached
+        });
+        seen.into_inner()
+    }
+
     /// Waits until all posts are filled by others than `old`, who are gone.
     pub(crate) fn await_replacement(&self, old: &BTreeSet<u32>) -> BTreeSet<u32> {
-        self.eventually("all are replaced", || {
-            let workers = self.workers();
-            workers.len() == old.len() && workers.is_disjoint(old)
-        });
-        self.workers()
+        self.await_workers(old.len(), old)
     }
 
     /// Awaits its end, and of whoever can still write to the log: its workers.
