@@ -78,7 +78,7 @@ impl LentPool {
     }
 
     /// Wraps the first `len` bytes of buffer `id`, which the kernel has just filled.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
         assert!(len <= self.size, "the kernel filled more than a buffer");
         Lent { start: self.buffer(id), len: len as u32, id, pool: Some(Rc::clone(self)) }

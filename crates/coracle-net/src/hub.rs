@@ -26,10 +26,37 @@ slotmap::new_key_type! {
 type Emptied = Box<dyn FnOnce(&Loop)>;
 
 /// What the callback that runs has written, and of which connection it is: others may be written to meanwhile.
-#[derive(Default)]
 pub(crate) struct Scratch {
-    pub(crate) owner: LinkKey,
-    pub(crate) bytes: Vec<u8>,
+    /// Compared, and not followed.
+    owner: Cell<*const Link>,
+    pub(crate) bytes: RefCell<Vec<u8>>,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch { owner: Cell::new(std::ptr::null()), bytes: RefCell::default() }
+    }
+}
+
+impl Scratch {
+    /// A callback of `link`'s begins to write.
+    #[inline]
+    pub(crate) fn begin(&self, link: &Link) {
+        self.owner.set(link);
+    }
+
+    #[inline]
+    pub(crate) fn is_of(&self, link: &Link) -> bool {
+        std::ptr::eq(self.owner.get(), link)
+    }
+
+    /// Runs `f` with an empty one; what is written so far stays with whom it is of.
+    pub(crate) fn aside(&self, f: impl FnOnce()) {
+        let (owner, bytes) = (self.owner.get(), self.bytes.take());
+        f();
+        self.owner.set(owner);
+        self.bytes.replace(bytes);
+    }
 }
 
 /// The connections of one loop.
@@ -37,7 +64,7 @@ pub(crate) struct Scratch {
 pub(crate) struct Hub {
     links: RefCell<SlotMap<LinkKey, Rc<Link>>>,
     /// What the running callback has written: sent from here when it returns, and empty between callbacks.
-    scratch: Rc<RefCell<Scratch>>,
+    scratch: Rc<Scratch>,
     emptied: RefCell<Option<Emptied>>,
 }
 
@@ -89,7 +116,7 @@ pub(crate) struct Service {
     name: Arc<str>,
     pub(crate) settings: Settings,
     pub(crate) stats: Arc<ServiceStats>,
-    pub(crate) scratch: Rc<RefCell<Scratch>>,
+    pub(crate) scratch: Rc<Scratch>,
     hub: Weak<Hub>,
     open: Cell<usize>,
 }

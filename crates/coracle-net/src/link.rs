@@ -67,18 +67,21 @@ bitflags::bitflags! {
 /// Takes over a socket, with what was received and not read.
 pub(crate) type Hijacker = Box<dyn FnOnce(&Loop, Handle, Buffer)>;
 
-/// A connection, as the loop keeps it.
+/// A connection, as the loop keeps it. What every message needs is in front, together.
+#[repr(C)]
 pub(crate) struct Link {
     socket: Handle,
     key: LinkKey,
     service: Rc<Service>,
     /// Absent while one of its callbacks runs, and after `on_close`.
     protocol: Cell<Option<Box<dyn Protocol>>>,
-    input: RefCell<Buffer>,
-    idle: RefCell<Option<IdleTimer>>,
     /// Known to be calm: open, nothing unread, nothing unsent, nothing asked for. Then a message needs no look at
     /// `state`. Whoever changes that says so ([`Link::change`]).
     calm: Cell<bool>,
+    /// Whether there is a time-out to be put off by every message.
+    timed: Cell<bool>,
+    idle: RefCell<Option<IdleTimer>>,
+    input: RefCell<Buffer>,
     state: RefCell<State>,
 }
 
@@ -155,6 +158,7 @@ impl Link {
                 protocol: Cell::new(Some(protocol)),
                 input: RefCell::default(),
                 idle: RefCell::default(),
+                timed: Cell::new(false),
                 calm: Cell::new(false),
                 state: RefCell::new(State {
                     phase: Phase::Open,
@@ -274,9 +278,7 @@ impl Link {
 
     /// Does something that may be inside a callback of another connection: what that has written stays its own.
     fn aside(&self, f: impl FnOnce()) {
-        let outer = self.service.scratch.take();
-        f();
-        *self.service.scratch.borrow_mut() = outer;
+        self.service.scratch.aside(f);
     }
 
     /// Runs a callback.
@@ -287,10 +289,11 @@ impl Link {
         callback: impl FnOnce(&mut dyn Protocol, &mut Conn<'_>) -> io::Result<()>,
     ) {
         let Some(mut protocol) = self.protocol.take() else { return };
-        self.service.scratch.borrow_mut().owner = self.key;
+        self.service.scratch.begin(self);
         let mut conn = Conn { lp, link: self };
         let result = catch_unwind(AssertUnwindSafe(|| callback(&mut *protocol, &mut conn)));
-        self.protocol.set(Some(protocol));
+        // It is as absent as before: nobody is in its place whom that would drop.
+        std::mem::forget(self.protocol.replace(Some(protocol)));
         match result {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.close(Reason::Refused(error)),
@@ -380,11 +383,15 @@ impl Link {
                 }
             })
         });
+        self.timed.set(timer.is_some());
         *self.idle.borrow_mut() = timer;
     }
 
+    #[inline]
     pub(crate) fn touch(&self) {
-        if let Some(idle) = &*self.idle.borrow() {
+        if self.timed.get()
+            && let Some(idle) = &*self.idle.borrow()
+        {
             idle.touch();
         }
     }
@@ -611,16 +618,25 @@ impl State {
 
 impl Complete for Link {
     fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
-        let Completion { more, result, payload, .. } = completion;
-        if tag == RECEIVED {
-            if more && let Ok(Outcome::Lent(bytes)) = result {
+        match completion {
+            // The most frequent of all is looked at where it is, and not moved.
+            Completion { more: true, result: Ok(Outcome::Lent(bytes)), payload, .. }
+                if tag == RECEIVED =>
+            {
                 std::mem::forget(payload); // a completion that is not the last carries nothing
-                return self.received(lp, bytes);
+                self.received(lp, bytes);
             }
-            return self.receive_ended(lp, result);
+            Completion { result, payload, .. } => self.finished(lp, tag, Finished { result, payload }),
         }
-        let finished = Finished { result, payload };
+    }
+}
+
+impl Link {
+    /// Takes in the end of an operation.
+    #[inline(never)]
+    fn finished(self: &Rc<Self>, lp: &Loop, tag: u32, finished: Finished) {
         match tag {
+            RECEIVED => self.receive_ended(lp, finished.result),
             SENT | SENT_FILE => self.sent(lp, tag, finished),
             RECEIVED_PIECE => self.received_piece(lp, finished),
             FILE_READ => self.file_read(lp, finished),

@@ -242,8 +242,10 @@ impl Slot {
     /// The lent receive in flight, if nothing else waits for this descriptor: the most frequent state of all.
     #[inline]
     pub(super) fn lent_receive_alone(&self) -> Option<Token> {
-        let alone = self.lent && self.writer.is_none() && self.polls.is_empty();
-        self.reader.filter(|_| alone)
+        if !self.lent || self.writer.is_some() || !self.polls.is_empty() {
+            return None;
+        }
+        self.reader
     }
 
     #[inline(always)]

@@ -19,11 +19,9 @@ const MARKS_PER_TURN: usize = 64;
 impl Link {
     #[inline]
     pub(crate) fn write_slice(&self, bytes: &[u8]) {
-        let mut scratch = self.service.scratch.borrow_mut();
-        if self.calm.get() && scratch.owner == self.key() {
-            scratch.bytes.extend_from_slice(bytes);
+        if self.calm.get() && self.service.scratch.is_of(self) {
+            self.service.scratch.bytes.borrow_mut().extend_from_slice(bytes);
         } else {
-            drop(scratch);
             self.queue_slice(bytes);
         }
     }
@@ -33,10 +31,10 @@ impl Link {
     fn queue_slice(&self, bytes: &[u8]) {
         let mut state = self.change();
         if state.accepts_output() {
-            let mut scratch = self.service.scratch.borrow_mut();
+            let scratch = &self.service.scratch;
             let direct = state.output.is_empty() && !state.detour;
-            if direct && scratch.owner == self.key() {
-                scratch.bytes.extend_from_slice(bytes);
+            if direct && scratch.is_of(self) {
+                scratch.bytes.borrow_mut().extend_from_slice(bytes);
             } else {
                 state.queue().push(bytes.into());
             }
@@ -75,17 +73,18 @@ impl Link {
 
     /// Queues what the callback has written so far, in front of what cannot be sent together with it.
     pub(super) fn spill(&self) {
-        let mut scratch = self.service.scratch.borrow_mut();
-        if !scratch.bytes.is_empty() && scratch.owner == self.key() {
-            self.change().queue().push_first(scratch.bytes.as_slice().into(), false);
-            scratch.bytes.clear();
+        let scratch = &self.service.scratch;
+        if scratch.is_of(self) && !scratch.bytes.borrow().is_empty() {
+            let mut bytes = scratch.bytes.borrow_mut();
+            self.change().queue().push_first(bytes.as_slice().into(), false);
+            bytes.clear();
         }
     }
 
     /// How much the callback has written so far and not queued.
     fn scratch_bytes(&self) -> usize {
-        let scratch = self.service.scratch.borrow();
-        if scratch.owner == self.key() { scratch.bytes.len() } else { 0 }
+        let scratch = &self.service.scratch;
+        if scratch.is_of(self) { scratch.bytes.borrow().len() } else { 0 }
     }
 
     /// Whether there is room. Who is told that there is none is told when there is.
@@ -105,7 +104,7 @@ impl Link {
     /// Sends what the callback has written.
     #[inline(always)]
     pub(super) fn flush(self: &Rc<Self>, lp: &Loop) {
-        let scratch = &mut self.service.scratch.borrow_mut().bytes;
+        let scratch = &mut *self.service.scratch.bytes.borrow_mut();
         if scratch.is_empty() {
             return;
         }
