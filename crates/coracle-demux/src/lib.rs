@@ -68,7 +68,7 @@ mod wakeup;
 pub use address::Address;
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 pub use lent::Lent;
-pub use memory::{Memory, Payload};
+pub use memory::{Memory, Payload, copy_short};
 pub use operation::{
     Completion, FileKind, Finished, Handle, Interest, Message, Metadata, OpenOptions, Operation,
     Outcome, Outgoing, Readiness, Submitted, Token,

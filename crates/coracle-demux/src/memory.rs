@@ -257,3 +257,25 @@ impl<T: Into<Memory>> From<T> for Payload {
         Payload::One(memory.into())
     }
 }
+
+/// Copies a message to where there is as much room. A short one takes two moves, which may overlap, and no call.
+///
+/// ```
+/// let mut room = [0; 9];
+/// coracle_demux::copy_short(&mut room, b"ship ahoy");
+/// assert_eq!(&room, b"ship ahoy");
+/// ```
+///
+/// # Panics
+/// When the lengths differ.
+#[inline(always)]
+pub fn copy_short(to: &mut [u8], from: &[u8]) {
+    let len = from.len();
+    if (8..=16).contains(&len) {
+        assert_eq!(to.len(), len);
+        to[..8].copy_from_slice(&from[..8]);
+        to[len - 8..].copy_from_slice(&from[len - 8..]);
+    } else {
+        to.copy_from_slice(from);
+    }
+}

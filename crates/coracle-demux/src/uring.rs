@@ -492,8 +492,8 @@ impl Demux for Uring {
         if slot.writer.is_some() {
             return Err(Errno::ALREADY.into());
         }
-        if let Some(error) = slot.failed.take() {
-            return Err(error.into());
+        if slot.failed.is_some() {
+            return Err(slot.failed.take().unwrap_or(Errno::PIPE).into());
         }
         let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
         let fd = fd.as_raw_fd();
@@ -504,10 +504,9 @@ impl Demux for Uring {
         if slot.is_carrying(&self.carrier) || !fits || !slot.kind.is_socket() {
             return Ok(0);
         }
-        if !self.carrier.has_room(bytes.len()) {
+        let Some(entry) = self.carrier.load(socket, fd, bytes) else {
             return self.try_send_anew(socket, bytes);
-        }
-        let entry = self.carrier.load(socket, fd, bytes);
+        };
         // SAFETY: the bytes lie on the quay, which is not used again before the kernel is done with the entry.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.carrier.take_back(); // whatever is loaded has to be queued before the kernel is entered

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::link::Link;
+use crate::scratch::Scratch;
 use crate::stats::ServiceStats;
 use crate::{Conn, Settings};
 use coracle_loop::{Loop, LoopHandle};
@@ -24,40 +25,6 @@ slotmap::new_key_type! {
 
 /// What to do when the last connection of a loop is gone.
 type Emptied = Box<dyn FnOnce(&Loop)>;
-
-/// What the callback that runs has written, and of which connection it is: others may be written to meanwhile.
-pub(crate) struct Scratch {
-    /// Compared, and not followed.
-    owner: Cell<*const Link>,
-    pub(crate) bytes: RefCell<Vec<u8>>,
-}
-
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch { owner: Cell::new(std::ptr::null()), bytes: RefCell::default() }
-    }
-}
-
-impl Scratch {
-    /// A callback of `link`'s begins to write.
-    #[inline]
-    pub(crate) fn begin(&self, link: &Link) {
-        self.owner.set(link);
-    }
-
-    #[inline]
-    pub(crate) fn is_of(&self, link: &Link) -> bool {
-        std::ptr::eq(self.owner.get(), link)
-    }
-
-    /// Runs `f` with an empty one; what is written so far stays with whom it is of.
-    pub(crate) fn aside(&self, f: impl FnOnce()) {
-        let (owner, bytes) = (self.owner.get(), self.bytes.take());
-        f();
-        self.owner.set(owner);
-        self.bytes.replace(bytes);
-    }
-}
 
 /// The connections of one loop.
 #[derive(Default)]

@@ -626,7 +626,9 @@ impl Complete for Link {
                 std::mem::forget(payload); // a completion that is not the last carries nothing
                 self.received(lp, bytes);
             }
-            Completion { result, payload, .. } => self.finished(lp, tag, Finished { result, payload }),
+            Completion { result, payload, .. } => {
+                self.finished(lp, tag, Finished { result, payload })
+            }
         }
     }
 }

@@ -14,6 +14,7 @@
 
 use super::start::send_entry;
 use super::{CARRIED, Slot, Stage, Uring};
+use crate::memory::copy_short;
 use crate::operation::Handle;
 use io_uring::types::Fd;
 use io_uring::{cqueue, squeue};
@@ -64,12 +65,6 @@ impl Carrier {
         Carrier { quay, used: 0, loads, rests, free, voyage: 1 }
     }
 
-    /// Whether `bytes` more can be put on the quay.
-    #[inline]
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        bytes <= self.quay.len() - self.used
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.loads.is_empty()
     }
@@ -79,19 +74,24 @@ impl Carrier {
         self.loads.len() + self.rests.len() - self.free.len()
     }
 
-    /// Copies `bytes`, for which there is room, and makes the request that sends them.
+    /// Copies `bytes` and makes the request that sends them, if there is room.
     #[inline(always)]
-    pub(super) fn load(&mut self, socket: Handle, fd: RawFd, bytes: &[u8]) -> squeue::Entry {
+    pub(super) fn load(
+        &mut self,
+        socket: Handle,
+        fd: RawFd,
+        bytes: &[u8],
+    ) -> Option<squeue::Entry> {
         let (start, index) = (self.used, self.loads.len());
-        self.used += bytes.len();
-        let copy = &mut self.quay[start..self.used];
+        let copy = self.quay.get_mut(start..start + bytes.len())?;
         copy_short(copy, bytes);
+        self.used = start + bytes.len();
         self.loads.push(Load { socket, start: start as u32, len: bytes.len() as u32 });
         // WAITALL makes a short send a failure, DONTWAIT keeps the kernel from waiting for room: together, only
         // what went through whole is silent.
-        send_entry(Fd(fd), copy, SendFlags::DONTWAIT | SendFlags::from_bits_retain(MSG_WAITALL))
-            .flags(squeue::Flags::SKIP_SUCCESS)
-            .user_data(index as u64)
+        let flags = SendFlags::DONTWAIT | SendFlags::from_bits_retain(MSG_WAITALL);
+        let entry = send_entry(Fd(fd), copy, flags).flags(squeue::Flags::SKIP_SUCCESS);
+        Some(entry.user_data(index as u64))
     }
 
     /// Undoes the last [`load`](Carrier::load), whose request was not queued.
@@ -115,18 +115,6 @@ impl Carrier {
                 self.rests.len() as u32 - 1
             }
         }
-    }
-}
-
-/// Copies a message. A short one takes two moves, which may overlap, and no call.
-#[inline(always)]
-fn copy_short(to: &mut [u8], from: &[u8]) {
-    let len = from.len();
-    if (8..=16).contains(&len) {
-        to[..8].copy_from_slice(&from[..8]);
-        to[len - 8..].copy_from_slice(&from[len - 8..]);
-    } else {
-        to.copy_from_slice(from);
     }
 }
 

@@ -17,10 +17,10 @@ const JOIN_BYTES: usize = 4 << 10;
 const MARKS_PER_TURN: usize = 64;
 
 impl Link {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_slice(&self, bytes: &[u8]) {
         if self.calm.get() && self.service.scratch.is_of(self) {
-            self.service.scratch.bytes.borrow_mut().extend_from_slice(bytes);
+            self.service.scratch.written.borrow_mut().push(bytes);
         } else {
             self.queue_slice(bytes);
         }
@@ -34,7 +34,7 @@ impl Link {
             let scratch = &self.service.scratch;
             let direct = state.output.is_empty() && !state.detour;
             if direct && scratch.is_of(self) {
-                scratch.bytes.borrow_mut().extend_from_slice(bytes);
+                scratch.written.borrow_mut().push(bytes);
             } else {
                 state.queue().push(bytes.into());
             }
@@ -74,17 +74,19 @@ impl Link {
     /// Queues what the callback has written so far, in front of what cannot be sent together with it.
     pub(super) fn spill(&self) {
         let scratch = &self.service.scratch;
-        if scratch.is_of(self) && !scratch.bytes.borrow().is_empty() {
-            let mut bytes = scratch.bytes.borrow_mut();
-            self.change().queue().push_first(bytes.as_slice().into(), false);
-            bytes.clear();
+        if scratch.is_of(self) {
+            let mut written = scratch.written.borrow_mut();
+            if written.len() > 0 {
+                self.change().queue().push_first(written.as_slice().into(), false);
+                written.clear();
+            }
         }
     }
 
     /// How much the callback has written so far and not queued.
     fn scratch_bytes(&self) -> usize {
         let scratch = &self.service.scratch;
-        if scratch.is_of(self) { scratch.bytes.borrow().len() } else { 0 }
+        if scratch.is_of(self) { scratch.written.borrow().len() } else { 0 }
     }
 
     /// Whether there is room. Who is told that there is none is told when there is.
@@ -104,19 +106,19 @@ impl Link {
     /// Sends what the callback has written.
     #[inline(always)]
     pub(super) fn flush(self: &Rc<Self>, lp: &Loop) {
-        let scratch = &mut *self.service.scratch.bytes.borrow_mut();
-        if scratch.is_empty() {
+        let written = &mut *self.service.scratch.written.borrow_mut();
+        if written.len() == 0 {
             return;
         }
         if self.calm.get() || !self.state.borrow().detour {
-            match lp.try_send(self.socket, scratch) {
-                Ok(sent) if sent == scratch.len() => self.service.stats.sent_bytes.add(sent as u64),
-                result => self.flush_rest(scratch, result),
+            match lp.try_send(self.socket, written.as_slice()) {
+                Ok(sent) if sent == written.len() => self.service.stats.sent_bytes.add(sent as u64),
+                result => self.flush_rest(written.as_slice(), result),
             }
         } else {
-            self.queue_written(scratch);
+            self.queue_written(written.as_slice());
         }
-        scratch.clear();
+        written.clear();
     }
 
     /// Keeps what the callback of a connection with layers or a rate has written, unless it is aborted.
