@@ -2,11 +2,12 @@
 
 use coracle_loop::demux::{Address, Backend};
 use coracle_net::{
-    Buffer, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server, Settings,
+    Buffer, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server, Settings, attach,
 };
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -220,22 +221,27 @@ fn q4_graceful_stop_lets_connections_finish() {
     }
 }
 
+/// Does not end when the server does, and says what it is told.
+struct Stubborn(Sender<String>);
+
+impl Protocol for Stubborn {
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        conn.write(input.take_all());
+        Ok(())
+    }
+    fn on_shutdown(&mut self, _: &mut Conn<'_>) -> io::Result<()> {
+        let _ = self.0.send("told".into());
+        Ok(()) // and stays
+    }
+    fn on_close(&mut self, reason: &Reason) {
+        let _ = self.0.send(reason.to_string());
+    }
+}
+
+const TOO_LATE: &str = "it did not end in time";
+
 #[test]
 fn q4_deadline_ends_those_who_do_not() {
-    struct Stubborn(Sender<String>);
-    impl Protocol for Stubborn {
-        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
-            conn.write(input.take_all());
-            Ok(())
-        }
-        fn on_shutdown(&mut self, _: &mut Conn<'_>) -> io::Result<()> {
-            let _ = self.0.send("told".into());
-            Ok(()) // and stays
-        }
-        fn on_close(&mut self, reason: &Reason) {
-            let _ = self.0.send(reason.to_string());
-        }
-    }
     let (notes, told) = channel();
     let notes = Mutex::new(notes);
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1).drain(Duration::from_millis(50));
@@ -245,7 +251,50 @@ fn q4_deadline_ends_those_who_do_not() {
     running.handle().stop();
     running.join().unwrap();
     let told: Vec<String> = told.try_iter().collect();
-    assert_eq!(told, ["told", "it did not end in time"]);
+    assert_eq!(told, ["told", TOO_LATE]);
+}
+
+#[test]
+fn q4_drain_in_progress_can_be_shortened_and_not_lengthened() {
+    for backend in BACKENDS {
+        let (notes, told) = channel();
+        let notes = Mutex::new(notes);
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let server = server.drain(2 * PATIENCE);
+        let running = server.start(move |_| Stubborn(notes.lock().unwrap().clone())).unwrap();
+        let mut stream = connect(address(&running, 0));
+        assert_eq!(ask(&mut stream, "x"), "x");
+        let handle = running.handle();
+        handle.stop();
+        assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("told"));
+        handle.stop_within(Duration::from_millis(50));
+        handle.stop_within(4 * PATIENCE);
+        assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(TOO_LATE), "on {backend}");
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn q4_stop_before_the_start_keeps_its_deadline() {
+    let (notes, told) = channel();
+    let notes = Mutex::new(notes);
+    let (_peer, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+    let socket = Mutex::new(Some(OwnedFd::from(socket)));
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2).drain(2 * PATIENCE);
+    let running = server
+        .on_thread_start(move |lp, _| {
+            if let Some(socket) = socket.lock().unwrap().take() {
+                let socket = lp.adopt(socket).expect("a socket");
+                let stubborn = Stubborn(notes.lock().unwrap().clone());
+                attach(lp, socket, Settings::default(), stubborn).expect("a connection");
+            }
+        })
+        .on_init(|handle| handle.stop_within(Duration::from_millis(50)))
+        .start(|_| Echo)
+        .unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok("told"));
+    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(TOO_LATE));
+    running.join().unwrap();
 }
 
 #[test]

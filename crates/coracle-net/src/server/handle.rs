@@ -9,8 +9,7 @@ use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Loop, LoopHandle, PostError};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How many connections a broadcast visits in one turn of a loop, so that it does not hold up the others.
@@ -25,9 +24,16 @@ pub(crate) struct Shared {
     loops: OnceLock<Arc<[LoopHandle]>>,
     backend: OnceLock<Backend>,
     drain: Duration,
-    stopping: AtomicBool,
-    /// Whom to wake when it is stopped.
-    watchers: Mutex<Vec<LoopHandle>>,
+    stop: Mutex<Stop>,
+}
+
+/// Whether a server is to stop.
+#[derive(Default)]
+struct Stop {
+    /// The least time for those who are there that anybody has asked for, if anybody has asked.
+    drain: Option<Duration>,
+    /// Whom to wake when somebody does.
+    watchers: Vec<LoopHandle>,
 }
 
 impl Shared {
@@ -46,8 +52,7 @@ impl Shared {
             loops: OnceLock::new(),
             backend: OnceLock::new(),
             drain,
-            stopping: AtomicBool::new(false),
-            watchers: Mutex::default(),
+            stop: Mutex::default(),
         })
     }
 
@@ -73,21 +78,28 @@ impl Shared {
             let (loops, shared) = (Arc::clone(&loops), Arc::clone(self));
             let _ = handle.post(move |lp| Site::of(lp).begin(lp, &loops, placement, &shared));
         }
-        if self.stopping.load(Ordering::SeqCst) {
-            self.stop(self.drain); // it was stopped before it began
+        let drain = self.lock().drain;
+        if let Some(drain) = drain {
+            self.stop(drain); // it was stopped before it began
         }
     }
 
     fn stop(&self, drain: Duration) {
-        self.stopping.store(true, Ordering::SeqCst);
+        let mut stop = self.lock();
+        stop.drain = Some(stop.drain.map_or(drain, |least| least.min(drain)));
+        let watchers = std::mem::take(&mut stop.watchers);
+        drop(stop);
         for handle in self.loops() {
             let posted = handle.post(move |lp| Site::of(lp).stop(lp, drain));
             if posted == Err(PostError::Full) {
                 handle.stop(); // it does not come to its jobs: no time to be graceful
             }
         }
-        let watchers = &mut *self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        watchers.drain(..).for_each(|lp| lp.stop());
+        watchers.iter().for_each(LoopHandle::stop);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stop> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn loops(&self) -> &[LoopHandle] {
@@ -118,18 +130,18 @@ impl ServerHandle {
         self.stop_within(self.shared.drain);
     }
 
-    /// Stops the server, with a time of your own for the connections that are there.
+    /// Stops the server, with a time of your own for the connections that are there. One that is stopping already
+    /// has no more time than this from now on, and no more than it was given before.
     pub fn stop_within(&self, drain: Duration) {
         self.shared.stop(drain);
     }
 
     /// Stops `lp` when this server is stopped.
     pub(super) fn when_stopped(&self, lp: LoopHandle) {
-        let mut watchers = self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.stopping.load(Ordering::SeqCst) {
-            lp.stop();
-        } else {
-            watchers.push(lp);
+        let mut stop = self.shared.lock();
+        match stop.drain {
+            Some(_) => lp.stop(),
+            None => stop.watchers.push(lp),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::placement::{Chooser, Placement};
 use crate::stats::ServiceStats;
 use crate::{Protocol, Reason, Worker};
 use coracle_loop::demux::{Address, Descriptor, Handle, Operation};
-use coracle_loop::{Loop, LoopHandle};
+use coracle_loop::{Loop, LoopHandle, Timer};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,8 @@ pub(crate) struct Site {
     /// Sockets that will listen once all loops are there.
     sockets: RefCell<Vec<(usize, Handle)>>,
     listeners: RefCell<Vec<Listener>>,
-    stopping: Cell<bool>,
+    /// When those who are still there are aborted; present once it is being stopped.
+    deadline: RefCell<Option<Timer>>,
     /// The connections have been told.
     told: Cell<bool>,
 }
@@ -54,7 +55,7 @@ impl Site {
             specs: Arc::clone(specs),
             sockets: RefCell::new(handles),
             listeners: RefCell::default(),
-            stopping: Cell::new(false),
+            deadline: RefCell::default(),
             told: Cell::new(false),
         });
         Ok(())
@@ -75,8 +76,8 @@ impl Site {
         placement: Placement,
         shared: &Shared,
     ) {
-        if self.stopping.get() {
-            return;
+        if self.deadline.borrow().is_some() {
+            return; // it was stopped before it began
         }
         for (service, socket) in self.sockets.take() {
             let stats = Arc::clone(&self.services[service].stats);
@@ -119,11 +120,16 @@ impl Site {
         serve(lp, &self.services[service], socket, |peer| make(peer));
     }
 
-    /// Stops this loop: at once when there are no connections, when they are gone, or after `drain`.
+    /// Stops this loop: at once when there are no connections, when they are gone, or after `drain`. A loop that is
+    /// being stopped has less time after this, or as much as it had.
     pub(super) fn stop(&self, lp: &Loop, drain: Duration) {
-        if self.stopping.replace(true) {
+        if let Some(timer) = &*self.deadline.borrow() {
+            if timer.deadline().is_some_and(|at| at.saturating_duration_since(lp.now()) > drain) {
+                timer.rearm(drain);
+            }
             return;
         }
+        *self.deadline.borrow_mut() = Some(lp.after(drain, Site::abort_connections));
         for (_, socket) in self.sockets.take() {
             lp.operate(Operation::Close { handle: socket }, |_, _| ());
         }
@@ -131,40 +137,52 @@ impl Site {
         let listeners = self.listeners.take();
         let left = Rc::new(Cell::new(listeners.len()));
         if listeners.is_empty() {
-            Site::stop_connections(lp, drain);
+            Site::stop_connections(lp);
         }
         for listener in listeners {
             let left = Rc::clone(&left);
             listener.close_then(lp, move |lp| {
                 left.set(left.get() - 1);
                 if left.get() == 0 {
-                    Site::stop_connections(lp, drain);
+                    Site::stop_connections(lp);
                 }
             });
         }
     }
 
-    fn stop_connections(lp: &Loop, drain: Duration) {
-        Site::of(lp).told.set(true);
+    fn stop_connections(lp: &Loop) {
+        let site = Site::of(lp);
+        site.told.set(true);
         let hub = Hub::of(lp);
         for key in hub.keys(None) {
             if let Some(link) = hub.get(key) {
                 link.shut_down_service(lp);
             }
         }
-        let deadline = lp.after(drain, |lp| {
-            let hub = Hub::of(lp);
-            for key in hub.keys(None) {
-                if let Some(link) = hub.get(key) {
-                    link.abort_now(lp, Reason::Deadline);
-                }
-            }
-        });
+        if site.is_too_late() {
+            Site::abort_connections(lp); // those who came after the deadline
+        }
         // In a turn of its own: what was closed last has its turn too.
         hub.when_empty(lp, move |lp| {
-            deadline.cancel();
+            if let Some(timer) = &*site.deadline.borrow() {
+                timer.cancel();
+            }
             lp.defer(Loop::stop);
         });
+    }
+
+    /// Whether the time is over that connections had to finish.
+    fn is_too_late(&self) -> bool {
+        self.deadline.borrow().as_ref().is_some_and(|timer| timer.deadline().is_none())
+    }
+
+    fn abort_connections(lp: &Loop) {
+        let hub = Hub::of(lp);
+        for key in hub.keys(None) {
+            if let Some(link) = hub.get(key) {
+                link.abort_now(lp, Reason::Deadline);
+            }
+        }
     }
 }
 
