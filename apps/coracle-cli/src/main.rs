@@ -116,6 +116,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
         Command::Proxy { options, to } => {
             let to = to.as_str().to_addresses()?;
             let server = options.server("127.0.0.1:7001")?.settings(proxy::settings());
+            let server = server.capacity(proxy::capacity());
             serve("proxy", &options, server, move |_| proxy::Side::facing_client(to.clone()))
         }
         Command::Discard { options } => {

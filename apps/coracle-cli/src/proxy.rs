@@ -10,7 +10,9 @@
 
 use coracle::Loop;
 use coracle::demux::Address;
-use coracle::net::{Buffer, Conn, ConnHandle, Connector, Protocol, Reason, Settings, attach};
+use coracle::net::{
+    Buffer, CapacitySettings, Conn, ConnHandle, Connector, Protocol, Reason, Settings, attach,
+};
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::rc::Rc;
@@ -22,6 +24,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How both connections behave.
 pub(crate) fn settings() -> Settings {
     Settings { read_when_full: true, ..Settings::default() }
+}
+
+/// What a client's connection needs: a second one, to the server.
+pub(crate) fn capacity() -> CapacitySettings {
+    CapacitySettings::new().descriptors_per_connection(2)
 }
 
 /// One half of a proxied connection.

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::link::Link;
+use crate::room::Room;
 use crate::scratch::Scratch;
 use crate::stats::ServiceStats;
 use crate::{Conn, Settings};
@@ -85,6 +86,8 @@ pub(crate) struct Service {
     pub(crate) stats: Arc<ServiceStats>,
     pub(crate) scratch: Rc<Scratch>,
     hub: Weak<Hub>,
+    /// What it shares with the services and loops of its server, if it is a server's.
+    room: Option<Arc<Room>>,
     open: Cell<usize>,
 }
 
@@ -94,6 +97,7 @@ impl Service {
         name: impl Into<Arc<str>>,
         settings: Settings,
         stats: Arc<ServiceStats>,
+        room: Option<Arc<Room>>,
     ) -> Rc<Service> {
         let hub = Hub::of(lp);
         Rc::new(Service {
@@ -102,6 +106,7 @@ impl Service {
             stats,
             scratch: Rc::clone(&hub.scratch),
             hub: Rc::downgrade(&hub),
+            room,
             open: Cell::new(0),
         })
     }
@@ -114,18 +119,21 @@ impl Service {
         self.hub.upgrade()
     }
 
-    /// How many connections there are.
-    pub(crate) fn open(&self) -> usize {
-        self.open.get()
+    /// How many connections there are too many if one more is opened, here or on the whole server.
+    pub(crate) fn excess(&self) -> usize {
+        let here = (self.open.get() + 1).saturating_sub(self.settings.limit_connections);
+        here.max(self.room.as_ref().map_or(0, |room| room.excess()))
     }
 
     pub(crate) fn opened(&self) {
         self.open.set(self.open.get() + 1);
+        self.room.iter().for_each(|room| room.opened());
         self.stats.opened.add(1);
     }
 
     pub(crate) fn closed(&self) {
         self.open.set(self.open.get() - 1);
+        self.room.iter().for_each(|room| room.closed());
         self.stats.closed.add(1);
     }
 }

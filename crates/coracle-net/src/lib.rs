@@ -17,6 +17,7 @@ mod placement;
 mod protocol;
 mod rate;
 mod rate_limit;
+mod room;
 mod scratch;
 mod server;
 mod settings;

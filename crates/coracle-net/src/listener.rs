@@ -120,7 +120,7 @@ impl Listener {
         // Answers go out when they are written; connections inherit it. Unix sockets have no such option.
         let _ = lp.set_option(socket, SocketOption::NoDelay(true));
         let stats = Arc::new(ServiceStats::default());
-        let service = Service::new(lp, address.to_string(), settings, Arc::clone(&stats));
+        let service = Service::new(lp, address.to_string(), settings, Arc::clone(&stats), None);
         let make = Box::new(move |peer: &Address| Box::new(make(peer)) as Box<dyn Protocol>);
         Ok(Listener::on(lp, socket, stats, Local { service, make }))
     }
@@ -384,8 +384,8 @@ pub(crate) fn serve(
     socket: Handle,
     make: impl FnOnce(&Address) -> Box<dyn Protocol>,
 ) {
-    let settings = &service.settings;
-    if service.open() < settings.limit_connections {
+    let excess = service.excess();
+    if excess == 0 {
         let peer = lp.peer_address(socket).unwrap_or_else(|_| unknown_peer());
         match catch_unwind(AssertUnwindSafe(|| make(&peer))) {
             Ok(protocol) => drop(Link::open(lp, service, socket, protocol)),
@@ -398,8 +398,7 @@ pub(crate) fn serve(
         return;
     }
     service.stats.turned_away.add(1);
-    let excess = service.open() - settings.limit_connections;
-    if settings.busy_message.is_empty() || excess >= LIMIT_TURNING_AWAY {
+    if service.settings.busy_message.is_empty() || excess > LIMIT_TURNING_AWAY {
         lp.operate(Operation::Close { handle: socket }, |_, _| ());
     } else {
         Link::open(lp, service, socket, Box::new(Busy));
@@ -442,6 +441,6 @@ pub fn attach(
         lp.operate(Operation::Close { handle: socket }, |_, _| ());
         return Err(error);
     }
-    let service = Service::new(lp, "attached", settings, Arc::default());
+    let service = Service::new(lp, "attached", settings, Arc::default(), None);
     Ok(Link::open(lp, &service, socket, Box::new(protocol)))
 }

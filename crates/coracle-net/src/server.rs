@@ -17,9 +17,10 @@ pub use handle::ServerHandle;
 
 use crate::addresses::ToAddresses;
 use crate::bind::ListenSocket;
-use crate::limits::{CapacitySettings, capacity, raise_descriptor_limit};
+use crate::limits::CapacitySettings;
 use crate::listen_options::ListenOptions;
 use crate::placement::{Chooser, Placement};
+use crate::room::Room;
 use crate::socket_file::SocketFile;
 use crate::stats::ServiceStats;
 use crate::supervisor::Supervisor;
@@ -73,6 +74,7 @@ pub struct Server {
     loops: Option<usize>,
     placement: Placement,
     backend: Option<Backend>,
+    capacity: CapacitySettings,
     drain: Duration,
     init: Option<Box<Init>>,
     thread_start: Option<Arc<ThreadStart>>,
@@ -103,6 +105,7 @@ impl Server {
             loops: None,
             placement: Placement::default(),
             backend: None,
+            capacity: CapacitySettings::new(),
             drain: Duration::from_secs(10),
             init: None,
             thread_start: None,
@@ -169,6 +172,15 @@ impl Server {
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Server {
         self.backend = Some(backend);
+        self
+    }
+
+    /// What connections need of the process: how many the server has room for follows from it, its loops and
+    /// services together. Whoever comes when it is full is told so
+    /// ([`busy_message`](Settings::busy_message)) and turned away.
+    #[must_use]
+    pub fn capacity(mut self, settings: CapacitySettings) -> Server {
+        self.capacity = settings;
         self
     }
 
@@ -263,6 +275,7 @@ impl Server {
             self.services.iter().map(|service| Arc::clone(&service.name)).collect(),
             self.local_addresses(),
             count,
+            Room::new(&self.capacity),
             self.drain,
         );
         let sockets = self.open_sockets(count)?;
@@ -270,8 +283,7 @@ impl Server {
         let services = std::mem::take(&mut self.services);
         let files = services.iter().flat_map(|service| &service.sockets);
         let files: Arc<[SocketFile]> = files.filter_map(ListenSocket::file).collect();
-        let room = room();
-        let specs: Arc<[Spec]> = services.iter().map(|it| it.spec(&self.settings, room)).collect();
+        let specs: Arc<[Spec]> = services.iter().map(|it| it.spec(&self.settings)).collect();
         drop(services);
         let (report, reports) = channel();
         let mut threads = Vec::new();
@@ -384,26 +396,14 @@ impl Service {
         Ok(Service { name: name.into(), sockets, settings: None, make })
     }
 
-    /// What the loops must know; `room` is how many connections there is room for, whatever the settings say.
-    fn spec(&self, default: &Settings, room: usize) -> Spec {
-        let mut settings = self.settings.clone().unwrap_or_else(|| default.clone());
-        settings.limit_connections = settings.limit_connections.min(room);
+    /// What the loops must know.
+    fn spec(&self, default: &Settings) -> Spec {
         Spec {
             name: Arc::clone(&self.name),
-            settings,
+            settings: self.settings.clone().unwrap_or_else(|| default.clone()),
             make: Arc::clone(self.make.as_ref().expect("it was checked")),
         }
     }
-}
-
-/// How many connections there is room for: as many descriptors as this process may have, or as memory allows.
-fn room() -> usize {
-    if let Err(error) = raise_descriptor_limit() {
-        tracing::warn!("{error}");
-    }
-    let capacity = capacity(&CapacitySettings::new());
-    tracing::debug!("room for {} connections", capacity.connections);
-    capacity.connections.max(1)
 }
 
 fn bind_all(addresses: &[Address]) -> io::Result<Vec<ListenSocket>> {

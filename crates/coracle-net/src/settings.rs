@@ -38,7 +38,8 @@ pub struct Settings {
     pub write_timeout: Option<Duration>,
     /// How long a connection that is closed may take to send what waits and to see the peer end its side.
     pub drain: Duration,
-    /// How many connections the service has on one loop; those above are turned away.
+    /// How many connections the service has on one loop; those above are turned away. How many a whole server has
+    /// follows from its [capacity](crate::Server::capacity).
     pub limit_connections: usize,
     /// What a connection that is turned away for that is told before it is closed.
     pub busy_message: Bytes,

@@ -2,7 +2,8 @@
 
 use coracle_loop::demux::{Address, Backend};
 use coracle_net::{
-    Buffer, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server, Settings, attach,
+    Buffer, CapacitySettings, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server,
+    Settings, attach, memory_bytes,
 };
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -370,6 +371,40 @@ fn i6_second_server_on_the_same_port_is_refused() {
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     first.handle().stop();
     first.join().unwrap();
+}
+
+#[test]
+fn i8_capacity_is_of_the_whole_server() {
+    let room = CapacitySettings::new().memory_percent(100).bytes_per_connection(memory_bytes() / 4);
+    for backend in BACKENDS {
+        for placement in [Placement::ReusePort, Placement::RoundRobin] {
+            let server = Server::bind("127.0.0.1:0").unwrap().loops(3).placement(placement);
+            let server = server.service("other", "127.0.0.1:0", |_| Echo).unwrap();
+            let server = server.capacity(room.clone()).backend(backend);
+            let settings = Settings { busy_message: "busy".into(), ..Settings::default() };
+            let running = server.settings(settings).start(|_| Echo).unwrap();
+            let mut streams = Vec::new();
+            for index in 0..4 {
+                let mut stream = connect(address(&running, index % 2));
+                assert_eq!(ask(&mut stream, "room"), "room", "{backend} {placement:?}");
+                streams.push(stream);
+            }
+            for index in 0..2 {
+                let mut answer = String::new();
+                connect(address(&running, index)).read_to_string(&mut answer).expect("an answer");
+                assert_eq!(answer, "busy", "{backend} {placement:?}");
+            }
+            let handle = running.handle();
+            wait_until("those are gone", || handle.stats().open() == 4);
+            assert_eq!(handle.stats().turned_away, 2);
+            drop(streams.pop());
+            wait_until("there is room", || handle.stats().open() == 3);
+            assert_eq!(ask(&mut connect(address(&running, 0)), "room"), "room");
+            handle.stop();
+            drop(streams);
+            running.join().unwrap();
+        }
+    }
 }
 
 #[test]

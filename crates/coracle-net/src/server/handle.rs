@@ -3,6 +3,7 @@
 use super::site::Site;
 use crate::hub::{Hub, LinkKey};
 use crate::placement::Placement;
+use crate::room::Room;
 use crate::stats::ServiceStats;
 use crate::{Conn, ConnHandle, Stats};
 use coracle_loop::demux::{Address, Backend};
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     stats: Vec<Vec<Arc<ServiceStats>>>,
     loops: OnceLock<Arc<[LoopHandle]>>,
     backend: OnceLock<Backend>,
+    room: Arc<Room>,
     drain: Duration,
     stop: Mutex<Stop>,
 }
@@ -41,6 +43,7 @@ impl Shared {
         names: Vec<Arc<str>>,
         addresses: Vec<Address>,
         loops: usize,
+        room: Room,
         drain: Duration,
     ) -> Arc<Shared> {
         let per_loop = || names.iter().map(|_| Arc::default()).collect();
@@ -51,6 +54,7 @@ impl Shared {
             addresses,
             loops: OnceLock::new(),
             backend: OnceLock::new(),
+            room: Arc::new(room),
             drain,
             stop: Mutex::default(),
         })
@@ -58,6 +62,10 @@ impl Shared {
 
     pub(super) fn stats(&self) -> &[Vec<Arc<ServiceStats>>] {
         &self.stats
+    }
+
+    pub(super) fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
     /// A loop says on what it runs.

@@ -42,7 +42,8 @@ impl Site {
         let services = (specs.iter().enumerate())
             .map(|(service, spec)| {
                 let stats = Arc::clone(&shared.stats()[index][service]);
-                Service::new(lp, Arc::clone(&spec.name), spec.settings.clone(), stats)
+                let room = Some(Arc::clone(shared.room()));
+                Service::new(lp, Arc::clone(&spec.name), spec.settings.clone(), stats, room)
             })
             .collect();
         let mut handles = Vec::new();
