@@ -286,7 +286,7 @@ impl Server {
         let specs: Arc<[Spec]> = services.iter().map(|it| it.spec(&self.settings)).collect();
         drop(services);
         let (report, reports) = channel();
-        let mut threads = Vec::new();
+        let (mut threads, mut failure) = (Vec::new(), None);
         for (index, sockets) in sockets.into_iter().enumerate() {
             let thread = LoopThread {
                 index,
@@ -298,19 +298,24 @@ impl Server {
                 start: self.thread_start.clone(),
             };
             let report = report.clone();
-            let name = format!("coracle-{index}");
-            threads.push(std::thread::Builder::new().name(name).spawn(move || thread.run(report))?);
+            let builder = std::thread::Builder::new().name(format!("coracle-{index}"));
+            match builder.spawn(move || thread.run(report)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let text = format!("cannot start a thread for loop {index}: {error}");
+                    failure = Some(io::Error::new(error.kind(), text));
+                    break; // those that run are stopped below, when they have reported
+                }
+            }
         }
         drop(report);
         let mut handles: Vec<Option<LoopHandle>> = vec![None; count];
-        let mut failure = None;
         for (index, result) in reports {
             match result {
                 Ok(handle) => handles[index] = Some(handle),
-                Err(error) => failure = Some(error),
-            }
-            if handles.iter().flatten().count() + usize::from(failure.is_some()) >= count {
-                break;
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
             }
         }
         let handles: Vec<LoopHandle> = handles.into_iter().flatten().collect();

@@ -474,6 +474,49 @@ fn i7_panic_at_the_start_of_a_loop_is_an_error() {
     assert!(error.to_string().contains("panicked"), "{error}");
 }
 
+/// The threads of this process whose name begins like this.
+fn threads_named(prefix: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
+    let name = |task: &std::path::Path| std::fs::read_to_string(task.join("comm"));
+    tasks
+        .filter(|task| name(&task.as_ref().unwrap().path()).is_ok_and(|it| it.starts_with(prefix)))
+        .count()
+}
+
+#[test]
+fn b3_start_that_fails_half_way_leaves_no_loop_behind() {
+    const CASE: &str = "b3_start_that_fails_half_way_leaves_no_loop_behind";
+    const CHILD: &str = "CORACLE_SERVER_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        // In a process of its own, with room for the stacks of a few threads.
+        let output = std::process::Command::new("sh")
+            .args(["-c", "ulimit -v 8000000; exec \"$0\" --exact \"$1\" --nocapture"])
+            .arg(std::env::current_exe().unwrap())
+            .arg(CASE)
+            .env(CHILD, "1")
+            .env("RUST_MIN_STACK", (1 << 30).to_string())
+            .output()
+            .expect("sh is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    for backend in BACKENDS {
+        let started = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&started);
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(16).backend(backend);
+        let address = server.local_addresses()[0].clone();
+        let server = server.on_thread_start(move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        let error = server.start(|_| Echo).expect_err("there is no memory for so many");
+        assert!(error.to_string().contains("cannot start a thread"), "{error}");
+        let started = started.load(Ordering::SeqCst);
+        assert!((1..16).contains(&started), "{started} of 16 loops were started");
+        assert_eq!(threads_named("coracle-"), 0, "and all are gone on {backend}");
+        drop(Server::bind(address).expect("nobody listens any more"));
+    }
+}
+
 #[test]
 fn p1_counters_tell_what_happened() {
     let running = Server::bind("127.0.0.1:0").unwrap().loops(2).start(|_| Echo).unwrap();
