@@ -55,7 +55,7 @@ impl Conn<'_> {
 
     /// Has `work` done on a thread of the worker pool, and `done` called here with its result. The results of one
     /// connection come in the order in which the work was given, however long each took; a connection that is
-    /// closed meanwhile sends the answers first.
+    /// [closed](Conn::close), or whose [side is ended](Conn::close_write), meanwhile sends the answers first.
     ///
     /// # Errors
     /// The pool's queue is full; neither closure is called then.
@@ -90,7 +90,8 @@ impl Conn<'_> {
         self.link.abort(Reason::Aborted);
     }
 
-    /// Ends our side of the stream once everything is sent; the peer may go on sending.
+    /// Ends our side of the stream once everything is sent, the answers of [offloaded](Conn::offload) work included;
+    /// the peer may go on sending. What is written after this is not sent.
     pub fn close_write(&mut self) {
         self.link.close_write();
     }

@@ -98,8 +98,9 @@ struct State {
     full: bool,
     /// It is to end without sending what waits.
     aborted: bool,
-    /// A mark is being called: what it writes belongs to what was written before it.
-    marking: bool,
+    /// A mark is being called, or the answer of an errand: what it writes belongs to what was asked for before, and
+    /// is sent though the connection is about to end.
+    late: bool,
     /// Bytes do not go straight between socket and protocol: it is aborted, has layers, or a limit of its rate.
     detour: bool,
     /// The receive in flight.
@@ -168,7 +169,7 @@ impl Link {
                     end_told: false,
                     full: false,
                     aborted: false,
-                    marking: false,
+                    late: false,
                     detour: false,
                     receiving: None,
                     output: Output::default(),
@@ -440,7 +441,7 @@ impl Link {
                 drop(state);
                 self.give_away(lp);
             }
-            Phase::Open if sent && state.fin == Fin::Wanted => {
+            Phase::Open if sent && state.fin == Fin::Wanted && !state.has_errands() => {
                 drop(state);
                 self.shut_down(lp);
             }
@@ -596,15 +597,16 @@ impl State {
         self.rare.as_ref().is_some_and(|rare| !rare.errands.is_empty())
     }
 
-    /// Whether what is written will be sent. While it closes, the answers that others still work on are, and what
-    /// is written when something before it has been sent.
+    /// Whether what is written will be sent. When our side is about to end, only what comes [late](State::late).
     fn accepts_output(&self) -> bool {
-        let open = match self.phase {
-            Phase::Open => true,
-            Phase::Closing => self.has_errands() || self.marking,
-            Phase::Draining | Phase::Closed => false,
-        };
-        open && self.fin == Fin::No && !self.aborted
+        !self.aborted
+            && match (self.phase, self.fin) {
+                (Phase::Open, Fin::No) => true,
+                (Phase::Open | Phase::Closing, Fin::No | Fin::Wanted) => {
+                    self.late && !self.is_cut()
+                }
+                _ => false,
+            }
     }
 
     fn abort(&mut self, reason: Reason) {

@@ -82,9 +82,11 @@ impl Link {
         loop {
             // It counts until it is delivered, so that a connection that closes still sends it.
             let Some(deliver) = self.next_answer() else { break };
+            self.change().late = true;
             self.enter(lp, |_, conn| deliver(conn));
             self.flush(lp);
             let mut state = self.change();
+            state.late = false;
             if let Some(rare) = &mut state.rare {
                 rare.errands.delivered();
             }

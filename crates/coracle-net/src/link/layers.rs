@@ -38,6 +38,8 @@ pub(super) struct Layers {
     starved: bool,
     /// The receive that was cancelled last.
     cancelled: Option<Token>,
+    /// One has failed and is gone, and those above it: what is written now would go out as it is.
+    cut: bool,
 }
 
 struct Stage {
@@ -331,15 +333,12 @@ impl Link {
                 Some(result)
             }
             Ok(Err(Failure { index, error })) => {
-                // It and those above have nothing more to say; those below end in order. Nothing may be written
-                // any more, for it would go out as it is.
+                // It and those above have nothing more to say; those below end in order.
                 let failed = layers.stages.split_off(index);
                 layers.reading = layers.reading.filter(|reading| *reading < index);
                 layers.look();
+                layers.cut = true;
                 state.rare().layers = Some(layers);
-                if state.fin == Fin::No {
-                    state.fin = Fin::Wanted;
-                }
                 drop(state);
                 drop(failed);
                 self.close(Reason::Failed(error));
@@ -506,6 +505,12 @@ impl State {
         self.detour && self.rare.as_ref().is_some_and(|rare| rare.layers.is_some())
     }
 
+    /// Whether a layer is missing that what is written was meant for.
+    pub(super) fn is_cut(&self) -> bool {
+        let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
+        layers.is_some_and(|layers| layers.cut)
+    }
+
     /// Whether a layer has to hear from the peer before anything passes.
     pub(super) fn is_starved(&self) -> bool {
         let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
@@ -522,7 +527,7 @@ impl State {
     /// Whether our side is to end when everything is sent.
     pub(super) fn is_ending(&self) -> bool {
         match self.phase {
-            Phase::Open => self.fin == Fin::Wanted,
+            Phase::Open => self.fin == Fin::Wanted && !self.has_errands(),
             Phase::Closing => !self.has_errands(),
             Phase::Draining | Phase::Closed => true,
         }

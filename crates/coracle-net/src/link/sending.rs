@@ -168,9 +168,9 @@ impl Link {
                 }
                 Next::Mark(mark) => {
                     marks += 1;
-                    self.change().marking = true;
+                    self.change().late = true;
                     self.enter(lp, |_, conn| mark(conn));
-                    self.change().marking = false;
+                    self.change().late = false;
                     self.flush(lp);
                     if self.state.borrow().aborted {
                         return;

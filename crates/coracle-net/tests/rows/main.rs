@@ -109,6 +109,8 @@ suite! {
             h1_task_of_a_loop_that_is_gone_falls_back,
             g2_answers_of_offloaded_work_keep_their_order,
             g2_connection_that_closes_sends_the_answers_first,
+            g2_our_side_ends_after_the_answers,
+            g2_what_is_written_after_the_end_is_not_sent_with_the_answers,
         }
         listening::{
             f8_all_who_wait_are_accepted,

@@ -2,7 +2,8 @@
 
 use crate::harness::Harness;
 use crate::peers::{Pair, echo};
-use coracle_net::{Settings, attach};
+use coracle_net::{Conn, Settings, attach};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -105,4 +106,60 @@ pub(crate) fn g2_connection_that_closes_sends_the_answers_first(h: &Harness) {
     pair.end(); // and on_end closes while they are being worked on
     assert_eq!(pair.receive_all(), b"0 1 2 ");
     assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
+}
+
+/// Offloads three pieces of work, each answered by its number.
+fn offload_three(conn: &mut Conn<'_>) -> io::Result<()> {
+    for number in 0..3 {
+        conn.offload(
+            move || {
+                std::thread::sleep(Duration::from_millis(5));
+                number
+            },
+            |conn, number| {
+                conn.write(format!("{} ", number.expect("no panic")));
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) fn g2_our_side_ends_after_the_answers(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        if input.take_line().is_some() {
+            offload_three(conn)?;
+            conn.close_write();
+        }
+        Ok(())
+    });
+    pair.send(b"x\n");
+    assert_eq!(pair.receive_all(), b"0 1 2 ");
+    // The other direction is open still.
+    pair.notes.borrow_mut().clear();
+    pair.send(b"more");
+    pair.run_until_noted("data");
+    pair.end();
+    assert_eq!(pair.over().last().unwrap(), "close: closed");
+}
+
+pub(crate) fn g2_what_is_written_after_the_end_is_not_sent_with_the_answers(h: &Harness) {
+    for half in [true, false] {
+        let pair = Pair::new(h, Settings::default(), move |conn, input| {
+            input.take_all();
+            conn.write("first ");
+            offload_three(conn)?;
+            if half {
+                conn.close_write();
+            } else {
+                conn.close();
+            }
+            conn.write("never sent");
+            Ok(())
+        });
+        pair.send(b"x");
+        assert_eq!(pair.receive_all(), b"first 0 1 2 ", "half: {half}");
+        pair.end();
+        assert_eq!(pair.over().last().unwrap(), "close: closed");
+    }
 }
