@@ -5,6 +5,7 @@ mod bind;
 mod buffer;
 mod conn;
 mod connector;
+mod guard;
 mod hub;
 mod layer;
 mod limits;

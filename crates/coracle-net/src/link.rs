@@ -25,6 +25,7 @@ mod pacing;
 mod receiving;
 mod sending;
 
+use crate::guard::{discard, guard};
 use crate::hub::{ConnHandle, LinkKey, Service};
 use crate::output::Output;
 use crate::{Buffer, Conn, Protocol, Reason};
@@ -36,7 +37,6 @@ use pacing::Pace;
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::net::Shutdown;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ pub(crate) struct Link {
     socket: Handle,
     key: LinkKey,
     service: Rc<Service>,
-    /// Absent while one of its callbacks runs, and after `on_close`.
+    /// Absent while one of its callbacks runs or its layers work, and after `on_close`: then nobody reaches the
+    /// connection.
     protocol: Cell<Option<Box<dyn Protocol>>>,
     /// Known to be calm: open, nothing unread, nothing unsent, nothing asked for. Then a message needs no look at
     /// `state`. Whoever changes that says so ([`Link::change`]).
@@ -112,8 +113,10 @@ struct State {
 /// What most connections do not have most of the time.
 #[derive(Default)]
 struct Rare {
-    /// Why it ends, once that is decided.
-    reason: Option<Reason>,
+    /// Why it closes, once that is decided.
+    closing: Option<Reason>,
+    /// Why it is aborted, perhaps while it closes: this is what is told then.
+    aborting: Option<Reason>,
     next_protocol: Option<Box<dyn Protocol>>,
     hijacker: Option<Hijacker>,
     errands: Errands,
@@ -292,13 +295,13 @@ impl Link {
         let Some(mut protocol) = self.protocol.take() else { return };
         self.service.scratch.begin(self);
         let mut conn = Conn { lp, link: self };
-        let result = catch_unwind(AssertUnwindSafe(|| callback(&mut *protocol, &mut conn)));
+        let result = guard(|| callback(&mut *protocol, &mut conn));
         // It is as absent as before: nobody is in its place whom that would drop.
         std::mem::forget(self.protocol.replace(Some(protocol)));
         match result {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => self.close(Reason::Refused(error)),
-            Err(_) => self.note_panic(),
+            Some(Ok(())) => {}
+            Some(Err(error)) => self.close(Reason::Refused(error)),
+            None => self.note_panic(),
         }
     }
 
@@ -306,6 +309,18 @@ impl Link {
     fn note_panic(&self) {
         self.service.stats.panics.add(1);
         self.abort(Reason::Panic);
+    }
+
+    /// Drops something of the user's, when nothing of the link is borrowed: that may run code of the user's, which
+    /// may use the connection, and may panic.
+    fn discard<T>(&self, value: T) {
+        if !discard(value) {
+            self.note_panic();
+        }
+    }
+
+    fn discard_output(&self, output: Output) {
+        output.into_packets().for_each(|packet| self.discard(packet));
     }
 
     /// Does what a callback asked for.
@@ -332,8 +347,8 @@ impl Link {
         state.tidy();
         state.end_told = false; // the new one has not been told
         drop(state);
-        let old = self.protocol.replace(Some(next));
-        drop(old);
+        self.discard(self.protocol.take());
+        self.protocol.set(Some(next));
         self.call(lp, |protocol, conn| protocol.on_open(conn));
         self.offer_input(lp);
         self.tell_end(lp);
@@ -345,7 +360,7 @@ impl Link {
         let mut state = self.change();
         if state.phase == Phase::Open {
             state.phase = Phase::Closing;
-            state.rare().reason.get_or_insert(reason);
+            state.rare().closing = Some(reason);
         }
     }
 
@@ -361,7 +376,8 @@ impl Link {
     }
 
     pub(crate) fn switch(&self, protocol: Box<dyn Protocol>) {
-        self.change().rare().next_protocol = Some(protocol);
+        let before = self.change().rare().next_protocol.replace(protocol);
+        drop(before); // when nothing is borrowed, and inside the callback that has asked twice
     }
 
     pub(crate) fn hijack(&self, hijacker: Hijacker) {
@@ -372,7 +388,9 @@ impl Link {
                 "a connection with layers cannot be given away: what it received is theirs",
             )));
         }
-        state.rare().hijacker = Some(hijacker);
+        let before = state.rare().hijacker.replace(hijacker);
+        drop(state);
+        drop(before); // as above
     }
 
     pub(crate) fn set_idle_timeout(self: &Rc<Self>, lp: &Loop, timeout: Option<Duration>) {
@@ -498,6 +516,7 @@ impl Link {
         let Some(reason) = self.leave() else { return };
         let _ = lp.submit(Operation::Close { handle: self.socket }, self, CLOSED);
         self.tell_closed(&reason);
+        self.discard(reason);
         self.forget(lp);
     }
 
@@ -513,12 +532,10 @@ impl Link {
         drop(state);
         let hijacker = self.change().rare().hijacker.take();
         if let (Some(hijacker), Some(_)) = (hijacker, self.leave()) {
-            let protocol = self.protocol.take();
-            drop(protocol);
+            self.discard(self.protocol.take());
             let input = self.input.take();
             self.forget(lp);
-            let taken = AssertUnwindSafe(|| hijacker(lp, self.socket, input));
-            if catch_unwind(taken).is_err() {
+            if guard(|| hijacker(lp, self.socket, input)).is_none() {
                 self.service.stats.panics.add(1);
                 lp.operate(Operation::Close { handle: self.socket }, |_, _| ());
             }
@@ -535,26 +552,37 @@ impl Link {
         let output = std::mem::take(&mut state.output);
         let rare = state.rare.take();
         drop(state);
-        drop((output, self.idle.take()));
-        let Rare { reason, next_protocol, hijacker, errands, deadline, stalled, layers, pace } =
-            *rare.unwrap_or_default();
+        drop(self.idle.take());
+        self.discard_output(output);
+        let rare = *rare.unwrap_or_default();
+        let Rare { closing, aborting, next_protocol, hijacker, errands, .. } = rare;
+        let Rare { deadline, stalled, layers, pace, .. } = rare;
         for timer in deadline.into_iter().chain(stalled) {
             timer.cancel();
         }
         if hijacker.is_some() {
             tracing::debug!("a connection ended before it could be handed over");
         }
-        drop((next_protocol, hijacker, errands, layers, pace));
-        Some(reason.unwrap_or(Reason::Closed))
+        self.discard(next_protocol);
+        self.discard(hijacker);
+        errands.into_answers().for_each(|answer| self.discard(answer));
+        layers.into_iter().for_each(|layers| self.discard_layers(*layers));
+        drop(pace);
+        Some(match (aborting, closing) {
+            (Some(reason), before) => {
+                self.discard(before);
+                reason
+            }
+            (None, reason) => reason.unwrap_or(Reason::Closed),
+        })
     }
 
     fn tell_closed(&self, reason: &Reason) {
-        let protocol = self.protocol.take();
-        if let Some(mut protocol) = protocol
-            && catch_unwind(AssertUnwindSafe(move || protocol.on_close(reason))).is_err()
-        {
+        let Some(mut protocol) = self.protocol.take() else { return };
+        if guard(|| protocol.on_close(reason)).is_none() {
             self.service.stats.panics.add(1);
         }
+        self.discard(protocol);
     }
 
     /// Leaves the hub, which may have been the last to keep it.
@@ -575,7 +603,8 @@ impl State {
     /// Forgets the rare things if there are none any more.
     fn tidy(&mut self) {
         let vacant = self.rare.as_ref().is_some_and(|rare| {
-            rare.reason.is_none()
+            rare.closing.is_none()
+                && rare.aborting.is_none()
                 && rare.next_protocol.is_none()
                 && rare.hijacker.is_none()
                 && rare.errands.is_empty()
@@ -613,7 +642,7 @@ impl State {
         if !self.aborted && self.phase != Phase::Closed {
             self.aborted = true;
             self.detour = true;
-            self.rare().reason = Some(reason);
+            self.rare().aborting = Some(reason);
         }
     }
 }
@@ -656,6 +685,7 @@ impl Link {
 impl Drop for Link {
     /// The loop is gone before the connection: its end is told all the same.
     fn drop(&mut self) {
+        self.discard(self.leave());
         self.tell_closed(&Reason::Stopped);
     }
 }

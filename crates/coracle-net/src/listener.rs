@@ -11,6 +11,7 @@
 //! pause doubles while it lasts, and there is one line in the log when it begins and one when it is over: that is,
 //! when it has not come back for a while, so that a server at the edge of its limit does not fill the log.
 
+use crate::guard::guard;
 use crate::hub::Service;
 use crate::link::Link;
 use crate::stats::ServiceStats;
@@ -22,7 +23,6 @@ use coracle_loop::demux::{
 use coracle_loop::{Complete, Loop};
 use std::cell::RefCell;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -387,9 +387,9 @@ pub(crate) fn serve(
     let excess = service.excess();
     if excess == 0 {
         let peer = lp.peer_address(socket).unwrap_or_else(|_| unknown_peer());
-        match catch_unwind(AssertUnwindSafe(|| make(&peer))) {
-            Ok(protocol) => drop(Link::open(lp, service, socket, protocol)),
-            Err(_) => {
+        match guard(|| make(&peer)) {
+            Some(protocol) => drop(Link::open(lp, service, socket, protocol)),
+            None => {
                 // Nobody is there for it; the others are none the worse.
                 service.stats.panics.add(1);
                 lp.operate(Operation::Close { handle: socket }, |_, _| ());

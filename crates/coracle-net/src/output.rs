@@ -213,20 +213,34 @@ impl Output {
         }
     }
 
-    /// `count` bytes of `payload` were sent. The rest goes back to the front.
-    pub(crate) fn sent(&mut self, mut payload: Payload, count: usize) {
+    /// `count` bytes of `payload` were sent. The rest goes back to the front. Gives what is spent, which may be
+    /// somebody's who wants to know: drop it when nothing is borrowed.
+    pub(crate) fn sent(&mut self, mut payload: Payload, count: usize) -> Payload {
         self.in_flight = false;
         self.bytes -= count;
         payload.advance(count);
-        let rest = match payload {
-            Payload::Nothing => Vec::new(),
-            Payload::One(memory) => vec![memory],
-            Payload::Many(list) => list,
-        };
-        for memory in rest.into_iter().rev().filter(|memory| !memory.is_empty()) {
-            self.packets.push_front(Packet(Kind::Memory(memory)));
-            self.fixed += 1;
+        match payload {
+            Payload::One(memory) if !memory.is_empty() => {
+                self.push_rest(memory);
+                Payload::Nothing
+            }
+            Payload::Many(mut list) => {
+                let spent = list.iter().take_while(|memory| memory.is_empty()).count();
+                list.drain(spent..).rev().for_each(|memory| self.push_rest(memory));
+                Payload::Many(list)
+            }
+            spent => spent,
         }
+    }
+
+    fn push_rest(&mut self, memory: Memory) {
+        self.packets.push_front(Packet(Kind::Memory(memory)));
+        self.fixed += 1;
+    }
+
+    /// All that waits, to be thrown away.
+    pub(crate) fn into_packets(self) -> impl Iterator<Item = Packet> {
+        self.packets.into_iter()
     }
 
     /// `count` bytes of the file in front were sent. False if it ended before it should have.

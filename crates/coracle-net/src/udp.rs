@@ -15,6 +15,7 @@
 //! something at once, up to a budget; then the other sockets of the loop have their turn.
 
 use crate::connector::cause;
+use crate::guard::guard;
 use coracle_loop::demux::{
     Address, Completion, Finished, Handle, Message, Operation, Outcome, Outgoing, Payload,
     SocketKind, SocketOption, Submitted,
@@ -24,7 +25,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -609,7 +609,7 @@ impl Inner {
         let Some(mut callback) = place.take() else { return };
         let udp = Udp { inner: Rc::clone(self) };
         // What it was changing is its own; nothing of ours is half done while it runs.
-        if catch_unwind(AssertUnwindSafe(|| call(&mut *callback, &udp))).is_err() {
+        if guard(|| call(&mut *callback, &udp)).is_none() {
             tracing::error!("a callback of a datagram socket panicked; the socket goes on");
         }
         // It stays, unless it has closed the socket or put another in its place.

@@ -7,13 +7,14 @@
 
 use super::Link;
 use crate::Conn;
+use crate::guard::Guarded;
 use coracle_loop::{Loop, OffloadError, Overloaded};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
 /// What to do with an answer on the loop.
-type Deliver = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
+pub(super) type Deliver = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
 
 /// The errands of one connection, oldest first.
 #[derive(Default)]
@@ -38,11 +39,15 @@ impl Errands {
         self.answers.pop_back();
     }
 
-    fn answer(&mut self, number: u64, deliver: Deliver) {
-        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        if let Some(place) = index.and_then(|index| self.answers.get_mut(index)) {
-            *place = Some(deliver);
-        }
+    /// The place of an answer, unless nobody waits for it any more.
+    fn place(&mut self, number: u64) -> Option<&mut Option<Deliver>> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.answers.get_mut(index)
+    }
+
+    /// All answers that were not delivered, to be thrown away.
+    pub(super) fn into_answers(self) -> impl Iterator<Item = Deliver> {
+        self.answers.into_iter().flatten()
     }
 
     /// Takes the oldest answer out of its place, which it keeps until [`delivered`](Errands::delivered).
@@ -66,10 +71,19 @@ impl Link {
         let number = self.change().rare().errands.begin();
         let link = Rc::downgrade(self);
         let submitted = lp.offload(work, move |lp, result| {
+            let (done, result) = (Guarded::new(done), Guarded::new(result));
             let Some(link) = link.upgrade() else { return };
-            if let Some(rare) = &mut link.change().rare {
-                rare.errands.answer(number, Box::new(move |conn| done(conn, result)));
+            let deliver: Deliver =
+                Box::new(move |conn| done.into_inner()(conn, result.into_inner()));
+            let mut state = link.change();
+            match state.rare.as_mut().and_then(|rare| rare.errands.place(number)) {
+                Some(place) => *place = Some(deliver),
+                None => {
+                    drop(state);
+                    return link.discard(deliver);
+                }
             }
+            drop(state);
             link.deliver_answers(lp);
         });
         if submitted.is_err() {

@@ -14,14 +14,16 @@
 //! more.
 //!
 //! While a layer works, the stages are taken out of the state: it is code of the user's, and nothing is borrowed.
+//! The protocol is taken out too: so nobody reaches the connection meanwhile, not even the layer by a handle, and
+//! nothing goes past the layers.
 
 use super::{FILE_READ, Fin, Link, Pause, Phase, State};
+use crate::guard::guard;
 use crate::output::{Front, Output};
 use crate::{Buffer, Layer, Reason};
 use coracle_loop::Loop;
 use coracle_loop::demux::{Finished, Handle, Operation, Outcome, Submitted, Token};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// How much is offered to a layer at once, coded ahead of the socket, and decoded between two looks at the
@@ -322,17 +324,18 @@ impl Link {
         let mut wire = std::mem::take(&mut state.output);
         drop(state);
         let mut plain = self.input.take();
-        let work = AssertUnwindSafe(|| work(&mut layers, &mut wire, &mut plain));
-        let result = catch_unwind(work);
+        let protocol = self.protocol.take();
+        let result = guard(|| work(&mut layers, &mut wire, &mut plain));
+        self.protocol.set(protocol);
         *self.input.borrow_mut() = plain;
         let mut state = self.change();
         state.output = wire;
         match result {
-            Ok(Ok(result)) => {
+            Some(Ok(result)) => {
                 state.rare().layers = Some(layers);
                 Some(result)
             }
-            Ok(Err(Failure { index, error })) => {
+            Some(Err(Failure { index, error })) => {
                 // It and those above have nothing more to say; those below end in order.
                 let failed = layers.stages.split_off(index);
                 layers.reading = layers.reading.filter(|reading| *reading < index);
@@ -340,18 +343,26 @@ impl Link {
                 layers.cut = true;
                 state.rare().layers = Some(layers);
                 drop(state);
-                drop(failed);
+                failed.into_iter().for_each(|stage| self.discard_stage(stage));
                 self.close(Reason::Failed(error));
                 None
             }
-            Err(_) => {
-                state.abort(Reason::Panic);
+            None => {
                 drop(state);
-                drop(layers);
-                self.service.stats.panics.add(1);
+                self.note_panic();
+                self.discard_layers(*layers);
                 None
             }
         }
+    }
+
+    pub(super) fn discard_layers(&self, layers: Layers) {
+        layers.stages.into_iter().for_each(|stage| self.discard_stage(stage));
+    }
+
+    fn discard_stage(&self, stage: Stage) {
+        self.discard(stage.layer);
+        self.discard_output(stage.queue);
     }
 
     // --- Out -------------------------------------------------------------------------------------------

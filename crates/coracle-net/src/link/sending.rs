@@ -55,6 +55,9 @@ impl Link {
     }
 
     pub(crate) fn write_urgent(&self, packet: Packet) {
+        if packet.is_empty() {
+            return;
+        }
         self.spill();
         let mut state = self.change();
         if state.accepts_output() {
@@ -244,14 +247,16 @@ impl Link {
         let Finished { result, payload } = finished;
         let mut state = self.change();
         if state.phase == Phase::Closed {
-            return;
+            drop(state);
+            return self.discard_payload(payload);
         }
+        let mut spent = Payload::Nothing;
         match result {
             Ok(Outcome::Count(count)) => {
                 state.settle_sent(count);
                 self.service.stats.sent_bytes.add(count as u64);
                 if tag == SENT {
-                    state.output.sent(payload, count);
+                    spent = state.output.sent(payload, count);
                 } else if !state.output.sent_file(count) {
                     state.abort(Reason::Failed(io::Error::new(
                         io::ErrorKind::UnexpectedEof,
@@ -263,7 +268,18 @@ impl Link {
             Err(error) => {
                 state.output.sent(Payload::Nothing, 0);
                 state.abort(Reason::Failed(error));
+                spent = payload;
             }
+        }
+        drop(state);
+        self.discard_payload(spent);
+    }
+
+    fn discard_payload(&self, payload: Payload) {
+        match payload {
+            Payload::Nothing => {}
+            Payload::One(memory) => self.discard(memory),
+            Payload::Many(list) => list.into_iter().for_each(|memory| self.discard(memory)),
         }
     }
 

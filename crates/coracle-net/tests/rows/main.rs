@@ -6,6 +6,7 @@
 mod closing;
 mod conversation;
 mod descriptors;
+mod dropping;
 mod ending;
 mod flow;
 #[allow(dead_code)]
@@ -101,6 +102,15 @@ suite! {
             endless_writer_leaves_others_their_turn,
             e12_what_follows_a_write_is_sent_while_it_closes,
             e12_small_answer_that_finds_no_room_is_not_lost,
+        }
+        dropping::{
+            i2_switch_asked_for_twice_drops_the_first_in_peace,
+            i5_hijack_asked_for_twice_drops_the_first_in_peace,
+            e2_owner_of_bytes_may_use_the_connection_when_they_are_sent,
+            e2_owner_of_no_bytes_may_use_the_connection,
+            i9_layer_does_not_reach_its_own_connection,
+            i1_drop_that_panics_ends_that_connection_only,
+            i1_reason_of_the_users_is_dropped_in_peace,
         }
         descriptors::{ f9_server_without_descriptors_serves_on_and_recovers }
         tasks::{
