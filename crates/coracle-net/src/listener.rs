@@ -392,6 +392,7 @@ pub(crate) fn serve(
             None => {
                 // Nobody is there for it; the others are none the worse.
                 service.stats.panics.add(1);
+                service.stats.unopened.add(1);
                 lp.operate(Operation::Close { handle: socket }, |_, _| ());
             }
         }
@@ -399,6 +400,7 @@ pub(crate) fn serve(
     }
     service.stats.turned_away.add(1);
     if service.settings.busy_message.is_empty() || excess > LIMIT_TURNING_AWAY {
+        service.stats.unopened.add(1);
         lp.operate(Operation::Close { handle: socket }, |_, _| ());
     } else {
         Link::open(lp, service, socket, Box::new(Busy));

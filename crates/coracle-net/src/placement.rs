@@ -27,21 +27,18 @@ pub(crate) struct Chooser {
     placement: Placement,
     /// The counters of each loop, which know how many connections it has.
     loops: Vec<Arc<ServiceStats>>,
-    /// How many connections each loop was given.
-    given: Vec<u64>,
     next: usize,
     hasher: RandomState,
 }
 
 impl Chooser {
     pub(crate) fn new(placement: Placement, loops: Vec<Arc<ServiceStats>>) -> Chooser {
-        let given = vec![0; loops.len()];
-        Chooser { placement, loops, given, next: 0, hasher: RandomState::new() }
+        Chooser { placement, loops, next: 0, hasher: RandomState::new() }
     }
 
     /// The index of the loop for a connection from `peer`.
     pub(crate) fn choose(&mut self, peer: &Address) -> usize {
-        let index = match self.placement {
+        match self.placement {
             Placement::ReusePort | Placement::RoundRobin => {
                 self.next = (self.next + 1) % self.loops.len();
                 self.next
@@ -54,16 +51,20 @@ impl Chooser {
                 };
                 (hash % self.loops.len() as u64) as usize
             }
-        };
-        self.given[index] += 1;
-        index
+        }
     }
 
-    /// Those that were handed over and have not arrived count too.
+    /// The connection is on its way to the loop that was chosen.
+    pub(crate) fn give(&self, index: usize) {
+        self.loops[index].given.add(1);
+    }
+
+    /// Those that were handed over and have not arrived count too; those that are over, or never began, do not.
     fn least(&self) -> usize {
-        let load =
-            |index: &usize| self.given[*index].saturating_sub(self.loops[*index].closed.get());
-        (0..self.loops.len()).min_by_key(load).unwrap_or(0)
+        let load = |stats: &ServiceStats| {
+            stats.given.get().saturating_sub(stats.closed.get() + stats.unopened.get())
+        };
+        (0..self.loops.len()).min_by_key(|&index| load(&self.loops[index])).unwrap_or(0)
     }
 }
 
@@ -94,11 +95,16 @@ mod tests {
     fn g1_least_connections_fills_up_who_has_lost_some() {
         let stats = loops(2);
         let mut chooser = Chooser::new(Placement::LeastConnections, stats.clone());
-        for _ in 0..10 {
-            chooser.choose(&peer("10.0.0.1:1"));
-        }
-        stats[1].closed.add(5); // all of the second loop's five
-        let next: Vec<usize> = (0..5).map(|_| chooser.choose(&peer("10.0.0.1:1"))).collect();
+        let mut place = || {
+            let index = chooser.choose(&peer("10.0.0.1:1"));
+            chooser.give(index);
+            index
+        };
+        let first: Vec<usize> = (0..10).map(|_| place()).collect();
+        assert_eq!(first.iter().sum::<usize>(), 5);
+        stats[1].closed.add(4); // nearly all of the second loop's five
+        stats[1].unopened.add(1); // and one that it turned away
+        let next: Vec<usize> = (0..5).map(|_| place()).collect();
         assert_eq!(next, [1; 5]);
     }
 

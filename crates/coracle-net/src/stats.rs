@@ -21,6 +21,10 @@ impl Counter {
 /// What one loop has counted for one service.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceStats {
+    /// Connections that were given to the loop by the one that accepts; which is who counts them.
+    pub(crate) given: Counter,
+    /// Those of them that were closed without ever having been open.
+    pub(crate) unopened: Counter,
     pub(crate) opened: Counter,
     pub(crate) closed: Counter,
     pub(crate) turned_away: Counter,

@@ -92,6 +92,35 @@ fn g1_every_placement_serves_on_every_backend() {
 }
 
 #[test]
+fn g1_least_connections_does_not_count_who_was_turned_away() {
+    let server = Server::bind(["127.0.0.1:0", "127.0.0.1:0"].as_slice()).unwrap().loops(2);
+    let settings = Settings { limit_connections: 1, ..Settings::default() };
+    let server = server.placement(Placement::LeastConnections).settings(settings);
+    let running = server.start(|_| Echo).unwrap();
+    let handle = running.handle();
+    // The service has two addresses: both have to know what the other has given to whom.
+    let mut first = connect(address(&running, 0));
+    assert_eq!(ask(&mut first, "x"), "x");
+    let mut second = connect(address(&running, 1));
+    assert_eq!(ask(&mut second, "x"), "x");
+    assert_eq!((handle.loop_stats(0).open(), handle.loop_stats(1).open()), (1, 1));
+    for _ in 0..3 {
+        let mut end = [0];
+        assert_eq!(connect(address(&running, 0)).read(&mut end).expect("no reset"), 0);
+    }
+    drop((first, second));
+    wait_until("both are gone", || handle.stats().open() == 0);
+    let mut third = connect(address(&running, 0));
+    assert_eq!(ask(&mut third, "x"), "x");
+    let mut fourth = connect(address(&running, 0));
+    assert_eq!(ask(&mut fourth, "x"), "x");
+    assert_eq!((handle.loop_stats(0).open(), handle.loop_stats(1).open()), (1, 1));
+    handle.stop();
+    drop((third, fourth));
+    running.join().unwrap();
+}
+
+#[test]
 fn f1_several_services_have_protocols_of_their_own() {
     struct Shout;
     impl Protocol for Shout {

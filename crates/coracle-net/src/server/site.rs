@@ -114,6 +114,7 @@ impl Site {
         if self.told.get() {
             // It was handed over too late: those who are here have been told already.
             self.services[service].stats.turned_away.add(1);
+            self.services[service].stats.unopened.add(1);
             lp.operate(Operation::Close { handle: socket }, |_, _| ());
             return;
         }
@@ -206,6 +207,7 @@ impl Serve for Spread {
         };
         let index = self.chooser.borrow_mut().choose(&peer);
         if index == site.index {
+            self.chooser.borrow().give(index);
             return site.serve(lp, self.service, socket);
         }
         let service = self.service;
@@ -213,10 +215,14 @@ impl Serve for Spread {
             Ok(Descriptor::Os(fd)) => {
                 let posted = self.loops[index].post(move |lp| match lp.adopt(fd) {
                     Ok(socket) => Site::of(lp).serve(lp, service, socket),
-                    Err(error) => tracing::warn!("cannot take over a connection: {error}"),
+                    Err(error) => {
+                        tracing::warn!("cannot take over a connection: {error}");
+                        Site::of(lp).services[service].stats.unopened.add(1);
+                    }
                 });
-                if posted.is_err() {
-                    self.stats.turned_away.add(1); // that loop is gone, or has too much to do
+                match posted {
+                    Ok(()) => self.chooser.borrow().give(index),
+                    Err(_) => self.stats.turned_away.add(1), // that loop is gone, or has too much to do
                 }
             }
             Ok(_) => unreachable!("a server has descriptors of the operating system"),
