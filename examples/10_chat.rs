@@ -24,7 +24,7 @@ impl Person {
             conn.write(text.as_str());
             Ok(())
         };
-        room.each("main", speaker.as_ref(), tell, || ());
+        room.each("main", speaker.as_ref(), tell, |_| ());
     }
 }
 

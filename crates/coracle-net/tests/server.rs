@@ -1,5 +1,6 @@
 //! Servers with several loops, with real sockets and threads: rows G1, G8, H2, H3, H4, I6, I7, P1 and Q4.
 
+use coracle_loop::PostError;
 use coracle_loop::demux::{Address, Backend};
 use coracle_net::{
     Buffer, CapacitySettings, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server,
@@ -196,9 +197,9 @@ fn h2_task_reaches_every_connection_of_a_service_but_one() {
             conn.write("news");
             Ok(())
         },
-        move || done.send(()).expect("somebody waits"),
+        move |result| done.send(result).expect("somebody waits"),
     );
-    finished.recv_timeout(PATIENCE).expect("it finishes");
+    assert_eq!(finished.recv_timeout(PATIENCE).expect("it finishes"), Ok(()));
     assert_eq!(visited.load(Ordering::SeqCst), 299, "when it is done, all were visited");
     assert!(finished.try_recv().is_err(), "it finishes once");
     // All but one have got it; which one is not known here, so it is told apart by a task of its own.
@@ -215,6 +216,49 @@ fn h2_task_reaches_every_connection_of_a_service_but_one() {
     drop(other);
     running.join().unwrap();
     assert_eq!(closed.load(Ordering::SeqCst), 300, "each was closed once");
+}
+
+#[test]
+fn h2_loop_that_cannot_be_told_is_reported() {
+    let (opened, reports) = channel();
+    let opened = Mutex::new(opened);
+    let closed = Arc::<AtomicUsize>::default();
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2).placement(Placement::RoundRobin);
+    let running = server
+        .start(move |_| Reporting {
+            opened: opened.lock().unwrap().clone(),
+            closed: Arc::clone(&closed),
+        })
+        .unwrap();
+    let streams: Vec<TcpStream> = (0..2).map(|_| connect(address(&running, 0))).collect();
+    let conn = reports.recv_timeout(PATIENCE).expect("it opened");
+    reports.recv_timeout(PATIENCE).expect("the other, too");
+    // One loop is held up until it can be given no more to do.
+    let (release, held) = channel::<()>();
+    let (full, is_full) = channel();
+    conn.run(move |_| held.recv().map_err(io::Error::other), || panic!("it is there"));
+    while is_full.try_recv().is_err() {
+        let full = full.clone();
+        conn.run(|_| Ok(()), move || full.send(()).expect("somebody waits"));
+    }
+    let visited = Arc::new(AtomicUsize::new(0));
+    let visits = Arc::clone(&visited);
+    let (done, finished) = channel();
+    running.handle().each(
+        "main",
+        None,
+        move |_| {
+            visits.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        },
+        move |result| done.send(result).expect("somebody waits"),
+    );
+    assert_eq!(finished.recv_timeout(PATIENCE), Ok(Err(PostError::Full)));
+    assert_eq!(visited.load(Ordering::SeqCst), 1, "the other loop's was visited");
+    release.send(()).unwrap();
+    running.handle().stop();
+    drop(streams);
+    running.join().unwrap();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Loop, LoopHandle, PostError};
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -200,25 +201,31 @@ impl ServerHandle {
     /// Runs `task` with every connection of `service` except one (the originator of a message, say), on the loop
     /// of each; `done` is called once all of them have been visited. Connections that come meanwhile may be
     /// missed.
+    ///
+    /// `done` is told [`PostError::Full`] when a loop has too many jobs waiting to take this one: then the
+    /// connections of that loop were not visited, all others were.
     pub fn each(
         &self,
         service: &str,
         except: Option<&ConnHandle>,
         task: impl Fn(&mut Conn<'_>) -> io::Result<()> + Send + Sync + 'static,
-        done: impl FnOnce() + Send + 'static,
+        done: impl FnOnce(Result<(), PostError>) + Send + 'static,
     ) {
         let visit = Arc::new(Visit {
             service: service.into(),
             except: except.cloned(),
             task,
-            _done: Finally(Mutex::new(Some(Box::new(done)))),
+            end: End { done: Mutex::new(Some(Box::new(done))), missed: AtomicBool::new(false) },
         });
         for handle in self.shared.loops() {
-            let visit = Arc::clone(&visit);
-            let _ = handle.post(move |lp| {
-                let keys = Hub::of(lp).keys(Some(&visit.service));
-                visit.some(lp, keys);
+            let visitor = Arc::clone(&visit);
+            let posted = handle.post(move |lp| {
+                let keys = Hub::of(lp).keys(Some(&visitor.service));
+                visitor.some(lp, keys);
             });
+            if posted == Err(PostError::Full) {
+                visit.end.missed.store(true, Ordering::SeqCst); // one that is gone has no connections
+            }
         }
     }
 }
@@ -228,7 +235,7 @@ struct Visit<F> {
     service: Arc<str>,
     except: Option<ConnHandle>,
     task: F,
-    _done: Finally,
+    end: End,
 }
 
 impl<F: Fn(&mut Conn<'_>) -> io::Result<()> + Send + Sync + 'static> Visit<F> {
@@ -250,14 +257,22 @@ impl<F: Fn(&mut Conn<'_>) -> io::Result<()> + Send + Sync + 'static> Visit<F> {
     }
 }
 
-/// Calls something when it is dropped.
-struct Finally(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+/// Somebody who wants to know how a broadcast went.
+type Done = Box<dyn FnOnce(Result<(), PostError>) + Send>;
 
-impl Drop for Finally {
+/// Tells how it went when it is dropped.
+struct End {
+    done: Mutex<Option<Done>>,
+    /// A loop could not be told.
+    missed: AtomicBool,
+}
+
+impl Drop for End {
     fn drop(&mut self) {
-        let done = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let done = self.done.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let result = if *self.missed.get_mut() { Err(PostError::Full) } else { Ok(()) };
         if let Some(done) = done {
-            done();
+            done(result);
         }
     }
 }
