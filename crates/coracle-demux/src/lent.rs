@@ -90,11 +90,6 @@ impl LentPool {
         self.returned.pop()
     }
 
-    /// Whether a buffer has come back.
-    pub(crate) fn has_returned(&self) -> bool {
-        self.returned.len.get() > 0
-    }
-
     /// Gives buffer `id` back without having lent it.
     #[inline]
     pub(crate) fn give_back(&self, id: u16) {
@@ -104,8 +99,8 @@ impl LentPool {
 
 /// Received bytes in a buffer of the seam's; dropping it gives the buffer back.
 ///
-/// An empty one is the end of a stream (or an empty datagram). Copy out what is to be kept: the seam
-/// has a bounded number of buffers, and receiving stops while all of them are lent.
+/// An empty one is the end of a stream (or an empty datagram). It may be kept; but the seam has a bounded
+/// number of buffers, and whoever keeps half of them gets copies from then on.
 pub struct Lent {
     /// Where the bytes are: in buffer `id` of the pool, or nowhere.
     start: *const u8,
@@ -118,6 +113,21 @@ impl Lent {
     /// The end of a stream: no bytes, no buffer.
     pub(crate) fn end() -> Lent {
         Lent { start: std::ptr::dangling(), len: 0, id: 0, pool: None }
+    }
+
+    /// The same, or a copy if more than half of the buffers are out: whoever keeps them starves nobody.
+    #[inline(always)] // on the way of every message
+    pub(crate) fn or_copy(self) -> Lent {
+        match &self.pool {
+            // Each `Lent` counts, and so does the backend.
+            Some(pool) if Rc::strong_count(pool) > usize::from(pool.count / 2) + 1 => self.copy(),
+            _ => self,
+        }
+    }
+
+    #[cold]
+    fn copy(self) -> Lent {
+        Lent::owned(&self)
     }
 
     /// Bytes from where the kernel cannot fill a buffer of the pool: they are a pool of their own.

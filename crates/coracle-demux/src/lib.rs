@@ -109,7 +109,8 @@ use std::time::{Duration, Instant};
 ///    on it, awaits each final completion, then closes; its own completion is the last that concerns it.
 ///    [Lent](Demux::lend) descriptors are forgotten, not closed.
 /// 6. **Three ways to receive.** *Lent*: into a buffer of the seam's that goes back when the [`Lent`] is
-///    dropped; running out of buffers is a pause until one is back, never an error. *Into memory* the
+///    dropped; running out of buffers is a pause until one is back, never an error, and whoever keeps many
+///    is given copies, so that a pause is over when the turn is. *Into memory* the
 ///    operation owns, or that a parked coroutine lends. *Readiness* ([`Operation::Poll`]), for foreign
 ///    code that does its own I/O.
 /// 7. **Order.** At most one receiving (accept, receive, receive message) and one sending operation

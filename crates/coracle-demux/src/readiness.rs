@@ -110,8 +110,6 @@ pub(crate) struct Adaptor<P: Poller> {
     runnable: VecDeque<Handle>,
     /// Descriptors that have had their share of this turn; runnable in the next.
     again: Vec<Handle>,
-    /// Descriptors that wait for a lent buffer to come back.
-    starved: Vec<Handle>,
     lent: Rc<LentPool>,
     wakeup: Wakeup,
     signals: Inbox,
@@ -127,7 +125,7 @@ struct Slot {
     /// Somebody else may hold the same open file, so that closing ours does not end its registration.
     shared: bool,
     added: bool,
-    /// It is in `runnable`, `again` or `starved`.
+    /// It is in `runnable` or `again`.
     queued: bool,
     /// What was reported and not used up.
     ready: Readiness,
@@ -181,7 +179,6 @@ impl<P: Poller> Adaptor<P> {
             finished: VecDeque::new(),
             runnable: VecDeque::new(),
             again: Vec::new(),
-            starved: Vec::new(),
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -523,9 +520,6 @@ impl<P: Poller> Demux for Adaptor<P> {
                 self.enqueue(handle);
             }
         }
-        if self.lent.has_returned() {
-            self.runnable.extend(self.starved.drain(..));
-        }
         self.runnable.extend(self.again.drain(..));
         let busy = !self.finished.is_empty() || !self.runnable.is_empty();
         self.poller.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
@@ -560,12 +554,11 @@ impl<P: Poller> Demux for Adaptor<P> {
                         if slot.ready.intersects(READER) {
                             self.run_again(handle);
                         }
-                        let result = Ok(Outcome::Lent(self.lent.lend(id, count)));
+                        let result = Ok(Outcome::Lent(self.lent.lend(id, count).or_copy()));
                         let payload = Payload::Nothing;
                         return Some(Completion { token, more: true, result, payload });
                     }
                     Received::Nothing => {}
-                    Received::NoBuffer => self.run_when_returned(handle),
                     Received::End(result) => return Some(self.complete(token, result)),
                 }
             } else if let Some(handle) = self.note(key, ready)
@@ -590,10 +583,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn is_busy(&self) -> bool {
-        !self.finished.is_empty()
-            || !self.runnable.is_empty()
-            || !self.again.is_empty()
-            || (!self.starved.is_empty() && self.lent.has_returned())
+        !self.finished.is_empty() || !self.runnable.is_empty() || !self.again.is_empty()
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -541,10 +541,8 @@ impl Demux for Uring {
             notice.clear();
         }
         self.buffers.refill();
-        if !self.starved.is_empty() && self.buffers.has_any() {
-            for token in std::mem::take(&mut self.starved) {
-                self.issue(token);
-            }
+        for token in std::mem::take(&mut self.starved) {
+            self.issue(token); // no more than half of the buffers are kept: the kernel has some again
         }
         if !self.behind.is_empty() {
             self.hand_over(); // and then, with the rest of this wait, what has to go behind
@@ -593,7 +591,7 @@ impl Demux for Uring {
         !self.finished.is_empty()
             || self.taken < self.arrived.len()
             || !self.failed.is_empty()
-            || (!self.starved.is_empty() && self.buffers.has_any())
+            || !self.starved.is_empty()
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {

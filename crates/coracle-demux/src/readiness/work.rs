@@ -118,14 +118,10 @@ impl<P: Poller> Adaptor<P> {
                 if slot.ready.intersects(READER) {
                     self.run_again(handle);
                 }
-                let result = Ok(Outcome::Lent(self.lent.lend(id, count)));
+                let result = Ok(Outcome::Lent(self.lent.lend(id, count).or_copy()));
                 Some(Completion { token, more: true, result, payload: Payload::Nothing })
             }
             Received::Nothing => None,
-            Received::NoBuffer => {
-                self.run_when_returned(handle);
-                None
-            }
             Received::End(result) => Some(self.complete(token, result)),
         }
     }
@@ -134,13 +130,6 @@ impl<P: Poller> Adaptor<P> {
     pub(super) fn run_again(&mut self, handle: Handle) {
         if !std::mem::replace(&mut self.slots[handle].queued, true) {
             self.again.push(handle);
-        }
-    }
-
-    /// Has a descriptor looked at when a lent buffer is there for it.
-    pub(super) fn run_when_returned(&mut self, handle: Handle) {
-        if !std::mem::replace(&mut self.slots[handle].queued, true) {
-            self.starved.push(handle);
         }
     }
 
@@ -232,8 +221,6 @@ pub(super) enum Received {
     Bytes { id: u16, count: usize },
     /// There was nothing to receive.
     Nothing,
-    /// All buffers are lent.
-    NoBuffer,
     /// The stream has ended, or failed.
     End(io::Result<Outcome>),
 }
@@ -250,7 +237,7 @@ impl Slot {
 
     #[inline(always)]
     pub(super) fn receive_lent<P: Poller>(&mut self, pool: &LentPool) -> Received {
-        let Some(id) = pool.take_returned() else { return Received::NoBuffer };
+        let id = pool.take_returned().expect("no more than half of them are kept");
         let (fd, kind) = (self.source.as_fd(), self.kind);
         match pool.fill(id, |space| attempt::receive(fd, kind, space)) {
             Some(Ok(count)) if count > 0 || is_datagram(self) => {

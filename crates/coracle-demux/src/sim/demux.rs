@@ -10,7 +10,7 @@ use super::world::{DemuxId, OperationId, Waited, World};
 use crate::address::Address;
 use crate::backend::{Backend, Features};
 use crate::fork::ForkGuard;
-use crate::operation::{Completion, Handle, Operation, Submitted, Token};
+use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::socket::{SocketKind, SocketOption};
 use crate::wakeup::Waker;
 use crate::{Demux, Descriptor};
@@ -240,7 +240,11 @@ impl Demux for SimDemux {
         if self.fork.is_forked() {
             return None;
         }
-        self.world.borrow_mut().next(self.which)
+        let mut completion = self.world.borrow_mut().next(self.which)?;
+        if let Ok(Outcome::Lent(bytes)) = completion.result {
+            completion.result = Ok(Outcome::Lent(bytes.or_copy()));
+        }
+        Some(completion)
     }
 
     fn waker(&self) -> Waker {

@@ -54,12 +54,6 @@ impl BufferRing {
         Ok(ring)
     }
 
-    /// Whether the kernel has a buffer, or will have one as soon as completions are looked at.
-    pub(super) fn has_any(&self) -> bool {
-        let lent = Rc::strong_count(&self.pool) - 2; // each `Lent` counts; so do this ring and its owner
-        lent < usize::from(self.mask) + 1
-    }
-
     /// Gives every buffer that has come back to the kernel again.
     pub(super) fn refill(&mut self) {
         let mut any = false;

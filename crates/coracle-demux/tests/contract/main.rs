@@ -76,7 +76,7 @@ suite! {
         rule_04_stale_cancel_is_ignored,
         rule_06_large_transfer_arrives_whole,
         rule_06_bursts_beyond_the_buffers_lose_nothing,
-        rule_06_kept_buffers_pause_and_do_not_break,
+        rule_06_kept_buffers_starve_nobody,
         rule_06_receive_into_memory_is_short_when_little_is_there,
         rule_06_receive_at_the_end_of_the_stream_gives_nothing,
         rule_07_second_receive_is_refused,

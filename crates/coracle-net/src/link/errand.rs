@@ -87,7 +87,9 @@ impl Link {
             link.deliver_answers(lp);
         });
         if submitted.is_err() {
-            self.change().rare().errands.take_back();
+            let mut state = self.change();
+            state.rare().errands.take_back();
+            state.tidy();
         }
         submitted
     }
@@ -112,5 +114,31 @@ impl Link {
 
     fn next_answer(&self) -> Option<Deliver> {
         self.change().rare.as_mut()?.errands.take_answer()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::hub::Hub;
+    use crate::{Buffer, Conn, Settings, attach};
+    use coracle_loop::Builder;
+    use coracle_loop::pool::{Pool, PoolSettings};
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn g2_connection_whose_work_was_refused_is_as_it_was() {
+        let settings = PoolSettings { threads: 1, limit_queue: 1, ..PoolSettings::default() };
+        let pool = Pool::new(settings).expect("a pool");
+        let (release, held) = channel::<()>();
+        assert!(pool.try_run(move || held.recv().unwrap_or(())).is_ok(), "it has room");
+        while pool.try_run(|| ()).is_ok() {} // until it is full
+        let lp = Builder::new().pool(pool).build().expect("a loop");
+        let (_client, socket) = lp.socket_pair().expect("a pair");
+        let serve = |_: &mut Conn<'_>, _: &mut Buffer| Ok(());
+        let handle = attach(&lp, socket, Settings::default(), serve).expect("a connection");
+        let refused = handle.with(&lp, |conn| conn.offload(|| (), |_, _| Ok(())).is_err());
+        assert_eq!(refused, Some(true));
+        assert!(Hub::of(&lp).get(handle.key).expect("it is open").is_calm());
+        drop(release);
     }
 }

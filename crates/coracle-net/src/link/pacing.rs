@@ -87,13 +87,8 @@ impl Link {
         let pace = state.rare().pace.get_or_insert_default();
         change(pace);
         pace.waits_to_send = false; // whoever it waited for may be gone
-        if pace.is_unlimited() && !pace.has_piece {
-            state.rare().pace = None;
-            state.detour = state.is_layered();
-            state.tidy();
-        } else {
-            state.detour = true;
-        }
+        state.detour = true;
+        state.end_pace();
         state.paused -= Pause::RATE;
         if let Some(token) = state.receiving {
             lp.cancel(token); // and the next is paced
@@ -191,6 +186,7 @@ impl Link {
         if let Some(pace) = state.pace() {
             pace.has_piece = false;
         }
+        state.end_pace();
         drop(state);
         match result {
             Ok(Outcome::Count(0)) => return self.wire_ended(lp),
@@ -211,6 +207,15 @@ impl Link {
 impl State {
     fn pace(&mut self) -> Option<&mut Pace> {
         self.rare.as_mut()?.pace.as_deref_mut()
+    }
+
+    /// Forgets the rate if there is none any more, and nothing is on its way that was paced.
+    fn end_pace(&mut self) {
+        if self.pace().is_some_and(|pace| pace.is_unlimited() && !pace.has_piece) {
+            self.rare().pace = None;
+            self.detour = self.aborted || self.is_layered();
+            self.tidy();
+        }
     }
 
     /// Whether it receives piece by piece. Who only waits for the end of the stream does not.
@@ -254,6 +259,40 @@ impl State {
         if let Some(pace) = self.pace() {
             let unsent = std::mem::take(&mut pace.sending).saturating_sub(count);
             pace.gates(Direction::Send).for_each(|gate| gate.give_back(unsent));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::Hub;
+    use crate::{Buffer, Conn, Settings, attach};
+
+    #[test]
+    fn e8_connection_whose_limit_was_taken_away_is_as_it_was() {
+        for has_piece in [false, true] {
+            let lp = Loop::new().expect("a loop");
+            let (_client, socket) = lp.socket_pair().expect("a pair");
+            let serve = |_: &mut Conn<'_>, input: &mut Buffer| {
+                input.take_all();
+                Ok(())
+            };
+            let handle = attach(&lp, socket, Settings::default(), serve).expect("a connection");
+            let link = Hub::of(&lp).get(handle.key).expect("it is open");
+            let receive_bytes_per_second = Some(1000);
+            link.limit_rate(&lp, &RateLimit { receive_bytes_per_second, ..RateLimit::default() });
+            assert!(!link.is_calm());
+            link.pause(&lp, Pause::USER); // so that it does not go on receiving
+            link.change().pace().expect("it has a rate").has_piece = has_piece;
+            link.limit_rate(&lp, &RateLimit::default());
+            if has_piece {
+                assert!(link.state.borrow().rare.is_some(), "a piece is on its way");
+                let (result, payload) = (Ok(Outcome::Count(1)), b"x".to_vec().into());
+                link.received_piece(&lp, Finished { result, payload });
+            }
+            let state = link.state.borrow();
+            assert!(state.rare.is_none() && !state.detour, "with a piece: {has_piece}");
         }
     }
 }

@@ -231,15 +231,12 @@ impl Link {
     fn watch_stall(self: &Rc<Self>, lp: &Loop) {
         let Some(timeout) = self.service.settings.write_timeout else { return };
         let link = Rc::downgrade(self);
-        let mut state = self.change();
-        let stalled = &mut state.rare().stalled;
-        if !stalled.as_ref().is_some_and(|timer| timer.rearm(timeout)) {
-            *stalled = Some(lp.after(timeout, move |lp| {
-                if let Some(link) = link.upgrade() {
-                    link.abort_now(lp, Reason::SlowReader);
-                }
-            }));
-        }
+        let timer = lp.after(timeout, move |lp| {
+            if let Some(link) = link.upgrade() {
+                link.abort_now(lp, Reason::SlowReader);
+            }
+        });
+        self.change().rare().stalled = Some(timer); // until it is sent
     }
 
     /// Takes in what became of a send.

@@ -69,6 +69,26 @@ pub(crate) fn e5_half_a_message_stays_for_the_next_time(h: &Harness) {
     assert_eq!(pair.receive(12), "<two><three>");
 }
 
+pub(crate) fn e5_protocol_that_keeps_its_input_starves_nobody(h: &Harness) {
+    let kept: Rc<RefCell<Vec<Buffer>>> = Rc::default();
+    let keep = Rc::clone(&kept);
+    let keeper = Pair::new(h, Settings::default(), move |conn, input| {
+        conn.write(vec![b'.'; input.len()]);
+        keep.borrow_mut().push(std::mem::take(input));
+        Ok(())
+    });
+    for number in 0..600 {
+        keeper.send(format!("{number:3}").as_bytes());
+        assert_eq!(keeper.receive(3), "...");
+    }
+    let other = Pair::new(h, Settings::default(), echo);
+    other.send(b"ahoy");
+    assert_eq!(other.receive(4), "ahoy");
+    let all: Vec<u8> = kept.borrow().iter().flat_map(|it| it.unread().to_vec()).collect();
+    let expected: String = (0..600).map(|number| format!("{number:3}")).collect();
+    assert_eq!(String::from_utf8_lossy(&all), expected);
+}
+
 pub(crate) fn e5_message_beyond_the_limit_ends_the_connection(h: &Harness) {
     let settings = Settings { limit_input_bytes: 100, ..Settings::default() };
     let pair = Pair::new(h, settings, |_, _| Ok(()));

@@ -56,6 +56,7 @@ suite! {
             i1_panic_closes_that_connection_only,
             i1_function_is_a_protocol,
             e5_half_a_message_stays_for_the_next_time,
+            e5_protocol_that_keeps_its_input_starves_nobody,
             e5_message_beyond_the_limit_ends_the_connection,
             i2_switch_hands_over_what_is_left,
             i3_state_is_dropped_with_its_connection,
