@@ -58,6 +58,7 @@ mod memory;
 mod operation;
 mod poll;
 mod readiness;
+mod retry;
 mod select;
 mod signal;
 pub mod sim;
@@ -244,6 +245,12 @@ pub trait Demux {
     /// [`as_fd`](Demux::as_fd) need not tell of it.
     fn is_busy(&self) -> bool {
         false
+    }
+
+    /// How long until the next [`wait`](Demux::wait) has something to do that [`as_fd`](Demux::as_fd) does not tell
+    /// of: a send to a Unix datagram socket that was full is tried again. `None`: nothing.
+    fn timeout(&self) -> Option<Duration> {
+        None
     }
 
     /// What is in flight, a line each: `token operation on descriptor`.

@@ -35,6 +35,7 @@ use crate::memory::Payload;
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
+use crate::retry::Retries;
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
 use crate::wakeup::{Waker, Wakeup};
@@ -110,6 +111,8 @@ pub(crate) struct Adaptor<P: Poller> {
     runnable: VecDeque<Handle>,
     /// Descriptors that have had their share of this turn; runnable in the next.
     again: Vec<Handle>,
+    /// Descriptors whose send is tried again after a pause.
+    retries: Retries<Handle>,
     lent: Rc<LentPool>,
     wakeup: Wakeup,
     signals: Inbox,
@@ -132,6 +135,8 @@ struct Slot {
     /// The receiving and the sending operation in flight.
     reader: Option<Token>,
     writer: Option<Token>,
+    /// What it sends has found no room, and is tried again when a pause is over.
+    pausing: bool,
     /// The reader is a lent receive, the most frequent of all, which needs no look into the table.
     lent: bool,
     polls: Vec<Token>,
@@ -179,6 +184,7 @@ impl<P: Poller> Adaptor<P> {
             finished: VecDeque::new(),
             runnable: VecDeque::new(),
             again: Vec::new(),
+            retries: Retries::new(),
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -200,6 +206,7 @@ impl<P: Poller> Adaptor<P> {
             reader: None,
             writer: None,
             lent: false,
+            pausing: false,
             polls: Vec::new(),
             jobs: 0,
             closer: None,
@@ -522,7 +529,15 @@ impl<P: Poller> Demux for Adaptor<P> {
         }
         self.runnable.extend(self.again.drain(..));
         let busy = !self.finished.is_empty() || !self.runnable.is_empty();
+        let timeout = self.retries.shorten(timeout);
         self.poller.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
+        for handle in self.retries.take_due() {
+            if let Some(slot) = self.slots.get_mut(handle) {
+                slot.ready |= Readiness::WRITE;
+                slot.pausing = false;
+                self.enqueue(handle);
+            }
+        }
         self.note_signals();
         for (token, report) in self.reports.take() {
             self.finish_job(token, report);
@@ -584,6 +599,10 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn is_busy(&self) -> bool {
         !self.finished.is_empty() || !self.runnable.is_empty() || !self.again.is_empty()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.retries.timeout()
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {

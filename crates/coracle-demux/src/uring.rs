@@ -34,6 +34,7 @@ use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
 use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
+use crate::retry::Retries;
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
 use crate::wakeup::{Waker, Wakeup};
@@ -81,6 +82,8 @@ pub(crate) struct Uring {
     finished: VecDeque<Completion>,
     /// Lent receives that found no buffer.
     starved: Vec<Token>,
+    /// Sends that are tried again after a pause.
+    retries: Retries<Token>,
     /// Requests in the kernel's hands, those without a token not counted.
     with_kernel: usize,
     buffers: BufferRing,
@@ -182,6 +185,7 @@ impl Uring {
             taken: 0,
             finished: VecDeque::new(),
             starved: Vec::new(),
+            retries: Retries::new(),
             with_kernel: 0,
             buffers,
             lent,
@@ -551,8 +555,14 @@ impl Demux for Uring {
         // If something is still behind or has failed, the kernel was interrupted: it must be handed over first.
         let unsettled = !self.behind.is_empty() || !self.failed.is_empty();
         let busy = !self.finished.is_empty() || self.taken < self.arrived.len() || unsettled;
+        let timeout = self.retries.shorten(timeout);
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
         self.settle();
+        for token in self.retries.take_due() {
+            if self.operations.get(token).is_some_and(|it| it.stage == Stage::Here) {
+                self.attempt_staged(token);
+            }
+        }
         self.note_signals();
         self.note_reports();
         Ok(())
@@ -592,6 +602,10 @@ impl Demux for Uring {
             || self.taken < self.arrived.len()
             || !self.failed.is_empty()
             || !self.starved.is_empty()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.retries.timeout()
     }
 
     fn describe(&self, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -417,7 +417,9 @@ impl Loop {
         if self.inner.demux.borrow().is_busy() || self.inner.shared.is_nudged() {
             return Some(Duration::ZERO);
         }
-        self.time_to_sleep(Sleep::UntilNextTimer)
+        let own = self.inner.demux.borrow().timeout();
+        let timeout = self.time_to_sleep(Sleep::UntilNextTimer);
+        own.into_iter().chain(timeout).min()
     }
 
     /// Calls `look` with a descriptor that polls readable when a turn would find something, or with `None`

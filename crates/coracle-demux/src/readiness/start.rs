@@ -6,6 +6,7 @@ use crate::descriptor::{Kind, Source};
 use crate::file::{self, Work};
 use crate::memory::{Memory, Payload};
 use crate::operation::{Finished, Handle, Interest, Operation, Outcome, Submitted, Token};
+use crate::retry;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use slotmap::Key;
@@ -55,6 +56,7 @@ impl<P: Poller> Adaptor<P> {
         let is_poll = matches!(operation, Operation::Poll { .. });
         let lent = matches!(operation, Operation::ReceiveLent { .. });
         let reading = operation.is_receiving();
+        let unannounced = retry::is_unannounced(&operation);
         let token =
             self.operations.insert(InFlight { operation, handle, on_thread: false, ended: false });
         if is_poll {
@@ -67,6 +69,9 @@ impl<P: Poller> Adaptor<P> {
             }
         } else {
             slot.writer = Some(token);
+            if unannounced {
+                self.retry_later(handle);
+            }
         }
         if let Err(error) = self.watch(handle, is_poll && !fresh) {
             self.detach_operation(token);
@@ -84,7 +89,8 @@ impl<P: Poller> Adaptor<P> {
         }
         let mut interest = Interest::empty();
         interest.set(Interest::READ, slot.reader.is_some());
-        interest.set(Interest::WRITE, slot.writer.is_some());
+        let is_announced = |token: Token| !retry::is_unannounced(&self.operations[token].operation);
+        interest.set(Interest::WRITE, slot.writer.is_some_and(is_announced));
         for &token in &slot.polls {
             if let Operation::Poll { interest: wanted, .. } = self.operations[token].operation {
                 interest |= wanted;

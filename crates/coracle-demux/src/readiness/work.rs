@@ -8,6 +8,7 @@ use crate::lent::{Lent, LentPool};
 use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
 use crate::poll;
+use crate::retry;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::io;
@@ -93,7 +94,7 @@ impl<P: Poller> Adaptor<P> {
     pub(super) fn run(&mut self, handle: Handle) -> Option<Completion> {
         let slot = self.slots.get(handle)?;
         let reader = slot.reader.filter(|_| slot.ready.intersects(READER));
-        let writer = slot.writer.filter(|_| slot.ready.intersects(WRITER));
+        let writer = slot.writer.filter(|_| slot.ready.intersects(WRITER) && !slot.pausing);
         if let Some(token) = reader {
             let completion = if slot.lent {
                 self.run_receive_lent(handle, token)
@@ -133,6 +134,14 @@ impl<P: Poller> Adaptor<P> {
         }
     }
 
+    /// Has the send of a descriptor tried again after a pause, and not before: epoll tells that it is writable after
+    /// each attempt, because of the attempt.
+    pub(super) fn retry_later(&mut self, handle: Handle) {
+        if !std::mem::replace(&mut self.slots[handle].pausing, true) {
+            self.retries.add(handle);
+        }
+    }
+
     /// Has a descriptor looked at once more in this turn, behind the others.
     pub(super) fn enqueue(&mut self, handle: Handle) {
         if let Some(slot) = self.slots.get_mut(handle)
@@ -156,7 +165,12 @@ impl<P: Poller> Adaptor<P> {
         self.operations[token].operation = operation;
         match attempt {
             Attempt::Done(result) => Some(self.complete(token, result)),
-            Attempt::Wait => None,
+            Attempt::Wait => {
+                if retry::is_unannounced(&self.operations[token].operation) {
+                    self.retry_later(handle);
+                }
+                None
+            }
             Attempt::Cold(work) => {
                 self.operations[token].on_thread = true;
                 self.warm(token, *work);

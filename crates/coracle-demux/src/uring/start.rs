@@ -10,6 +10,7 @@ use crate::memory::Payload;
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Submitted, Token,
 };
+use crate::retry;
 use crate::{poll, socket};
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
@@ -259,6 +260,10 @@ impl Uring {
         };
         match result {
             Some(result) => self.finish(token, result),
+            None if retry::is_unannounced(operation) => {
+                self.operations[token].stage = Stage::Here;
+                self.retries.add(token);
+            }
             None => self.await_readiness(token),
         }
     }

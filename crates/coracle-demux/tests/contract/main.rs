@@ -110,6 +110,7 @@ suite! {
         datagrams_carry_their_sender,
         datagram_too_long_is_marked_truncated,
         descriptors_travel_with_messages,
+        send_to_a_full_unix_datagram_socket_waits_without_spinning,
     }
     waiting::{
         b4_wake_from_another_thread_ends_a_wait,

@@ -7,6 +7,7 @@ use coracle_demux::{
 };
 use rustix::io::Errno;
 use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 pub(crate) fn rule_07_both_directions_work_at_once(h: &mut Harness) {
     let (a, b) = h.connection();
@@ -215,4 +216,66 @@ pub(crate) fn descriptors_travel_with_messages(h: &mut Harness) {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(text, "through it");
+}
+
+/// The sender polls writable and cannot send: nothing tells when the receiver has room again.
+pub(crate) fn send_to_a_full_unix_datagram_socket_waits_without_spinning(h: &mut Harness) {
+    let name = format!("unix:@coracle-full-{}-{}", std::process::id(), h.demux.backend().name());
+    let address: Address = name.parse().unwrap();
+    let receiver = h.demux.socket(SocketKind::UnixDatagram).unwrap();
+    h.demux.bind(receiver, &address).unwrap();
+    let sender = h.demux.socket(SocketKind::UnixDatagram).unwrap();
+    let send = |h: &mut Harness| {
+        let message = Box::new(Outgoing {
+            payload: Payload::from(vec![b'x'; 1000]),
+            to: Some(address.clone()),
+            descriptors: Vec::new(),
+        });
+        h.submit(Operation::SendMessage { socket: sender, message })
+    };
+    let mut sent = 0;
+    let blocked = loop {
+        match send(h) {
+            Submission::Done(finished) => assert_eq!(count(finished.result), 1000),
+            Submission::Pending(token) => match h.settle().pop() {
+                Some(completion) => assert_eq!(count(completion.result), 1000),
+                None => break token,
+            },
+        }
+        sent += 1;
+        assert!(sent < 100_000, "the queue never fills");
+    };
+    if !h.is_simulated() {
+        let (start, mut waits) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_millis(100) {
+            h.demux.wait(Some(Duration::from_secs(1))).unwrap();
+            assert!(h.demux.next().is_none(), "there is no room");
+            waits += 1;
+        }
+        assert!(waits < 1000, "{waits} waits in a tenth of a second");
+    }
+    for received in 0..=sent {
+        if received == 1 {
+            assert_eq!(count(h.next_of(blocked).result), 1000, "there is room now");
+        }
+        assert_eq!(h.receive(receiver, 2000).unwrap().len(), 1000);
+    }
+    // One that waits can be cancelled, and goes with its socket.
+    for close in [false, true] {
+        let blocked = loop {
+            if let Submission::Pending(token) = send(h)
+                && h.settle().is_empty()
+            {
+                break token;
+            }
+        };
+        if close {
+            let closing = h.submit(Operation::Close { handle: sender });
+            assert_eq!(errno(h.next_of(blocked).result), Errno::CANCELED.raw_os_error());
+            h.finish(closing).result.unwrap();
+        } else {
+            h.demux.cancel(blocked);
+            assert_eq!(errno(h.next_of(blocked).result), Errno::CANCELED.raw_os_error());
+        }
+    }
 }
