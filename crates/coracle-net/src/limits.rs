@@ -281,8 +281,13 @@ pub enum Bottleneck {
 /// # Threads
 /// Any. It reads a few small files.
 pub fn capacity(settings: &CapacitySettings) -> Capacity {
-    let descriptors = process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    fit(settings, descriptors, memory_bytes())
+    capacity_within(settings, u64::MAX)
+}
+
+/// The same, if only the first so many descriptors can be used.
+pub(crate) fn capacity_within(settings: &CapacitySettings, descriptors: u64) -> Capacity {
+    let limit = process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    fit(settings, limit.min(descriptors), memory_bytes())
 }
 
 fn fit(settings: &CapacitySettings, descriptors: u64, memory_bytes: u64) -> Capacity {

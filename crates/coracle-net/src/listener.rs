@@ -35,7 +35,7 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 const BACKLOG: i32 = 4096;
 
 /// How many connections over capacity are told so at the same time; those above are closed without a word.
-const LIMIT_TURNING_AWAY: usize = 64;
+pub(crate) const LIMIT_TURNING_AWAY: usize = 64;
 
 const ACCEPTED: u32 = 0;
 const CLOSED: u32 = 1;

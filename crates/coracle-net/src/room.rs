@@ -1,31 +1,50 @@
 //! How many connections a server has, on all its loops and of all its services, and how many it has room for.
 
-use crate::limits::{CapacitySettings, capacity, raise_descriptor_limit};
+use crate::limits::{CapacitySettings, capacity_within, raise_descriptor_limit};
+use crate::listener::LIMIT_TURNING_AWAY;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many descriptors select(2) can wait for.
+const FD_SETSIZE: u64 = 1024;
 
 /// The room of one server, which its loops share. Any thread.
 ///
 /// Two loops that look at the same moment may both find the last place: there may be one more per loop than there
 /// is room for, which what is [reserved](CapacitySettings::descriptors_reserved) allows for.
 pub(crate) struct Room {
-    limit: usize,
+    settings: CapacitySettings,
+    limit: AtomicUsize,
     open: AtomicUsize,
 }
 
 impl Room {
     /// As many as this process may have descriptors for, or as memory allows.
-    pub(crate) fn new(settings: &CapacitySettings) -> Room {
+    pub(crate) fn new(settings: CapacitySettings) -> Room {
         if let Err(error) = raise_descriptor_limit() {
             tracing::warn!("{error}");
         }
-        let limit = capacity(settings).connections.max(1);
-        tracing::debug!("room for {limit} connections");
-        Room { limit, open: AtomicUsize::new(0) }
+        let limit = AtomicUsize::new(usize::MAX);
+        let room = Room { settings, limit, open: AtomicUsize::new(0) };
+        room.lower(u64::MAX);
+        room
+    }
+
+    /// A loop of the server is on select. Those who are told that it is full need descriptors, too.
+    pub(crate) fn lower_for_select(&self) {
+        self.lower(FD_SETSIZE - LIMIT_TURNING_AWAY as u64);
+    }
+
+    /// Only so many descriptors are of use.
+    fn lower(&self, descriptors: u64) {
+        let limit = capacity_within(&self.settings, descriptors).connections.max(1);
+        if self.limit.fetch_min(limit, Ordering::Relaxed) > limit {
+            tracing::debug!("room for {limit} connections");
+        }
     }
 
     /// How many there are too many if one more is opened.
     pub(crate) fn excess(&self) -> usize {
-        (self.open.load(Ordering::Relaxed) + 1).saturating_sub(self.limit)
+        (self.open.load(Ordering::Relaxed) + 1).saturating_sub(self.limit.load(Ordering::Relaxed))
     }
 
     pub(crate) fn opened(&self) {

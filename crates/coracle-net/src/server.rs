@@ -275,7 +275,7 @@ impl Server {
             self.services.iter().map(|service| Arc::clone(&service.name)).collect(),
             self.local_addresses(),
             count,
-            Room::new(&self.capacity),
+            Room::new(self.capacity.clone()),
             self.drain,
         );
         let sockets = self.open_sockets(count)?;

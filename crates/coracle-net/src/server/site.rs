@@ -39,6 +39,9 @@ impl Site {
         shared: &Shared,
     ) -> io::Result<()> {
         shared.note_backend(lp.backend());
+        if !lp.features().any_descriptor {
+            shared.room().lower_for_select();
+        }
         let services = (specs.iter().enumerate())
             .map(|(service, spec)| {
                 let stats = Arc::clone(&shared.stats()[index][service]);
