@@ -247,8 +247,8 @@ pub trait Demux {
         false
     }
 
-    /// How long until the next [`wait`](Demux::wait) has something to do that [`as_fd`](Demux::as_fd) does not tell
-    /// of: a send to a Unix datagram socket that was full is tried again. `None`: nothing.
+    /// How long until the next [`wait`](Demux::wait) has something to do that [`as_fd`](Demux::as_fd) does not
+    /// tell of: a send to a Unix datagram socket that was full is tried again. `None`: nothing.
     fn timeout(&self) -> Option<Duration> {
         None
     }

@@ -1,8 +1,8 @@
 //! Sends that nobody tells when to try again: to a Unix datagram socket by its name, while its queue is full.
 //!
-//! The sender polls writable, for it has room itself, and sendmsg(2) says `EAGAIN`, for the receiver has none. Only
-//! a *connected* sender is woken when that changes. So these are tried again after a pause: the one place where the
-//! seam has a time of its own, and only while such a send is in flight.
+//! The sender polls writable, for it has room itself, and sendmsg(2) says `EAGAIN`, for the receiver has none.
+//! Only a *connected* sender is woken when that changes. So these are tried again after a pause: the one place
+//! where the seam has a time of its own, and only while such a send is in flight.
 
 use crate::address::Address;
 use crate::operation::Operation;

@@ -90,8 +90,8 @@ impl Conn<'_> {
         self.link.abort(Reason::Aborted);
     }
 
-    /// Ends our side of the stream once everything is sent, the answers of [offloaded](Conn::offload) work included;
-    /// the peer may go on sending. What is written after this is not sent.
+    /// Ends our side of the stream once everything is sent, the answers of [offloaded](Conn::offload) work
+    /// included; the peer may go on sending. What is written after this is not sent.
     pub fn close_write(&mut self) {
         self.link.close_write();
     }

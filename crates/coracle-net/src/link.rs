@@ -99,8 +99,8 @@ struct State {
     full: bool,
     /// It is to end without sending what waits.
     aborted: bool,
-    /// A mark is being called, or the answer of an errand: what it writes belongs to what was asked for before, and
-    /// is sent though the connection is about to end.
+    /// A mark is being called, or the answer of an errand: what it writes belongs to what was asked for before,
+    /// and is sent though the connection is about to end.
     late: bool,
     /// Bytes do not go straight between socket and protocol: it is aborted, has layers, or a limit of its rate.
     detour: bool,

@@ -134,8 +134,8 @@ impl<P: Poller> Adaptor<P> {
         }
     }
 
-    /// Has the send of a descriptor tried again after a pause, and not before: epoll tells that it is writable after
-    /// each attempt, because of the attempt.
+    /// Has the send of a descriptor tried again after a pause, and not before: epoll tells that it is writable
+    /// after each attempt, because of the attempt.
     pub(super) fn retry_later(&mut self, handle: Handle) {
         if !std::mem::replace(&mut self.slots[handle].pausing, true) {
             self.retries.add(handle);

@@ -125,8 +125,8 @@ impl Site {
         serve(lp, &self.services[service], socket, |peer| make(peer));
     }
 
-    /// Stops this loop: at once when there are no connections, when they are gone, or after `drain`. A loop that is
-    /// being stopped has less time after this, or as much as it had.
+    /// Stops this loop: at once when there are no connections, when they are gone, or after `drain`. A loop that
+    /// is being stopped has less time after this, or as much as it had.
     pub(super) fn stop(&self, lp: &Loop, drain: Duration) {
         if let Some(timer) = &*self.deadline.borrow() {
             if timer.deadline().is_some_and(|at| at.saturating_duration_since(lp.now()) > drain) {
