@@ -63,6 +63,7 @@ mod select;
 mod signal;
 pub mod sim;
 mod socket;
+mod tcp;
 mod uring;
 mod wakeup;
 
@@ -75,7 +76,8 @@ pub use operation::{
     Outcome, Outgoing, Readiness, Submitted, Token,
 };
 pub use signal::force_exit_on_second;
-pub use socket::{SocketKind, SocketOption};
+pub use socket::{SocketKind, SocketOption, set_option};
+pub use tcp::{KeepAlive, TcpInfo};
 pub use wakeup::{Waker, WakeupKind};
 
 use std::fmt;
@@ -178,6 +180,10 @@ pub trait Demux {
 
     /// The address of the other end.
     fn peer_address(&self, socket: Handle) -> io::Result<Address>;
+
+    /// What the kernel knows of a TCP connection. `EOPNOTSUPP` for other sockets, and for those of a simulated
+    /// kernel, whose network has neither packets nor windows.
+    fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo>;
 
     /// Takes over a descriptor: from here until its `Close` completes the seam owns it.
     ///

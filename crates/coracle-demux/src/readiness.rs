@@ -38,6 +38,7 @@ use crate::operation::{
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
+use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -416,6 +417,10 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn peer_address(&self, socket: Handle) -> io::Result<Address> {
         socket::peer_address(&self.own_slot(socket)?.source)
+    }
+
+    fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo> {
+        tcp::info(&self.own_slot(socket)?.source)
     }
 
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {

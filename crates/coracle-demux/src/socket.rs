@@ -3,6 +3,7 @@
 
 use crate::address::Address;
 use crate::descriptor::Kind;
+use crate::tcp::{self, KeepAlive};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
@@ -50,8 +51,14 @@ pub enum SocketOption {
     ReusePort(bool),
     /// Send small packets at once (TCP_NODELAY).
     NoDelay(bool),
-    /// Probe an idle peer (SO_KEEPALIVE), first after this long.
-    KeepAlive(Option<Duration>),
+    /// Probe an idle peer (SO_KEEPALIVE).
+    KeepAlive(Option<KeepAlive>),
+    /// A listening socket gives connections out once their first bytes are there, or this much time is over
+    /// (TCP_DEFER_ACCEPT).
+    DeferAccept(Option<Duration>),
+    /// A listening socket takes bytes with the first packet of a peer it knows; at most so many such connections
+    /// wait (TCP_FASTOPEN, RFC 7413). 0 turns it off.
+    FastOpen(u32),
     /// An IPv6 socket does not take IPv4 connections (IPV6_V6ONLY).
     OnlyV6(bool),
     /// Size of the kernel's receive buffer in bytes (SO_RCVBUF; the kernel doubles it).
@@ -129,18 +136,25 @@ pub(crate) fn encode(address: &Address) -> io::Result<([u8; 128], u32)> {
     Ok((bytes, len as u32))
 }
 
-pub(crate) fn set_option(fd: impl AsFd, option: SocketOption) -> io::Result<()> {
+/// Sets an option of a socket that no loop has yet.
+///
+/// ```
+/// use coracle_demux::{SocketOption, set_option};
+///
+/// let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+/// set_option(&socket, SocketOption::FastOpen(16)).unwrap();
+/// ```
+///
+/// # Errors
+/// The system's: the socket has no such option, or not that value.
+pub fn set_option(fd: impl AsFd, option: SocketOption) -> io::Result<()> {
     match option {
         SocketOption::ReuseAddress(on) => sockopt::set_socket_reuseaddr(fd, on)?,
         SocketOption::ReusePort(on) => sockopt::set_socket_reuseport(fd, on)?,
         SocketOption::NoDelay(on) => sockopt::set_tcp_nodelay(fd, on)?,
-        SocketOption::KeepAlive(idle) => {
-            let fd = fd.as_fd();
-            sockopt::set_socket_keepalive(fd, idle.is_some())?;
-            if let Some(idle) = idle {
-                sockopt::set_tcp_keepidle(fd, idle)?;
-            }
-        }
+        SocketOption::KeepAlive(probes) => tcp::set_keep_alive(fd.as_fd(), probes)?,
+        SocketOption::DeferAccept(patience) => tcp::set_defer_accept(fd.as_fd(), patience)?,
+        SocketOption::FastOpen(waiting) => tcp::set_fast_open(fd.as_fd(), waiting)?,
         SocketOption::OnlyV6(on) => sockopt::set_ipv6_v6only(fd, on)?,
         SocketOption::ReceiveBuffer(bytes) => sockopt::set_socket_recv_buffer_size(fd, bytes)?,
         SocketOption::SendBuffer(bytes) => sockopt::set_socket_send_buffer_size(fd, bytes)?,

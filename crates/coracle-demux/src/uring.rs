@@ -37,6 +37,7 @@ use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token}
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
+use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
 use buffer_ring::BufferRing;
@@ -416,6 +417,10 @@ impl Demux for Uring {
 
     fn peer_address(&self, socket: Handle) -> io::Result<Address> {
         socket::peer_address(&self.own_slot(socket)?.source)
+    }
+
+    fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo> {
+        tcp::info(&self.own_slot(socket)?.source)
     }
 
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {

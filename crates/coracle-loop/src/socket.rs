@@ -1,7 +1,7 @@
 //! The calls of the seam that never wait, for the loop's users.
 
 use crate::Loop;
-use coracle_demux::{Address, Descriptor, Handle, SocketKind, SocketOption};
+use coracle_demux::{Address, Descriptor, Handle, SocketKind, SocketOption, TcpInfo};
 use std::io;
 
 /// Sockets. All of these are the loop thread's; none of them waits.
@@ -64,6 +64,14 @@ impl Loop {
     /// The address of the other end.
     pub fn peer_address(&self, socket: Handle) -> io::Result<Address> {
         self.inner.demux.borrow().peer_address(socket)
+    }
+
+    /// What the kernel knows of a TCP connection: round-trip times, windows, losses.
+    ///
+    /// # Errors
+    /// It is not TCP, or simulated.
+    pub fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo> {
+        self.inner.demux.borrow().tcp_info(socket)
     }
 
     /// Takes over a descriptor of the operating system, or one [detached](Loop::detach) from another loop.

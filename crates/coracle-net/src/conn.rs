@@ -7,7 +7,7 @@
 use crate::hub::ConnHandle;
 use crate::link::{Link, Pause};
 use crate::{Buffer, Layer, Packet, Protocol, RateGroup, RateLimit, Reason};
-use coracle_loop::demux::{Address, Handle};
+use coracle_loop::demux::{Address, Handle, SocketOption, TcpInfo};
 use coracle_loop::{Loop, OffloadError, Overloaded};
 use std::fmt;
 use std::io;
@@ -201,6 +201,37 @@ impl Conn<'_> {
     /// When the kernel does not know any more, because the connection is gone.
     pub fn local_address(&self) -> io::Result<Address> {
         self.lp.local_address(self.link.socket())
+    }
+
+    /// Sets an option of the socket. Most are better set once, for all connections of a service, by
+    /// [`ListenOptions`](crate::ListenOptions).
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, SocketOption};
+    /// # use std::io;
+    /// # use std::time::Duration;
+    /// fn on_data(conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+    ///     if input.take_line() == Some(b"SUBSCRIBE") {
+    ///         // It will be silent from here on: find out when it is gone.
+    ///         conn.set_option(SocketOption::KeepAlive(Some(Duration::from_secs(60).into())))?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = on_data;
+    /// ```
+    ///
+    /// # Errors
+    /// The system's: the socket has no such option, or not that value.
+    pub fn set_option(&mut self, option: SocketOption) -> io::Result<()> {
+        self.lp.set_option(self.link.socket(), option)
+    }
+
+    /// What the kernel knows of a TCP connection: round-trip times, windows, losses. A system call.
+    ///
+    /// # Errors
+    /// It is not TCP, or simulated.
+    pub fn tcp_info(&self) -> io::Result<TcpInfo> {
+        self.lp.tcp_info(self.link.socket())
     }
 
     /// The loop this connection lives on.

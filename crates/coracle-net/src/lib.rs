@@ -34,7 +34,7 @@ pub use buffer::Buffer;
 pub use conn::Conn;
 pub use connector::{Connecting, Connector, Retry};
 #[doc(no_inline)]
-pub use coracle_loop::demux::Address;
+pub use coracle_loop::demux::{Address, KeepAlive, SocketOption, TcpInfo};
 pub use hub::ConnHandle;
 pub use layer::{Layer, Layered};
 pub use limits::{

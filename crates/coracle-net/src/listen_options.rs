@@ -3,8 +3,9 @@
 //! Linux gives an accepted TCP connection the options of the socket it came through, so what is set here costs one
 //! system call for all connections instead of one for each.
 
+use coracle_loop::demux::{KeepAlive, SocketOption, set_option};
 use rustix::fd::BorrowedFd;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::AddressFamily;
 use std::io;
 use std::time::Duration;
 
@@ -31,7 +32,9 @@ pub struct ListenOptions {
     pub(crate) only_v6: bool,
     pub(crate) unix_mode: Option<u32>,
     no_delay: bool,
-    keep_alive: Option<Duration>,
+    keep_alive: Option<KeepAlive>,
+    defer_accept: Option<Duration>,
+    fast_open: Option<u32>,
     receive_buffer_bytes: Option<usize>,
     send_buffer_bytes: Option<usize>,
 }
@@ -45,6 +48,8 @@ impl Default for ListenOptions {
             unix_mode: None,
             no_delay: true,
             keep_alive: None,
+            defer_accept: None,
+            fast_open: None,
             receive_buffer_bytes: None,
             send_buffer_bytes: None,
         }
@@ -129,21 +134,57 @@ impl ListenOptions {
         self
     }
 
-    /// Probes the peer of an accepted TCP connection that has been idle for so long (SO_KEEPALIVE, TCP_KEEPIDLE).
-    /// Off.
+    /// Probes the peer of an accepted TCP connection that has been idle for so long (SO_KEEPALIVE). Off.
     ///
-    /// Linux counts whole seconds, from one to 32767. How often it then probes, and when it gives up, is up to
-    /// `net.ipv4.tcp_keepalive_intvl` and `_probes`.
+    /// How often it then probes, and when it gives up, is up to the system, or to you with a [`KeepAlive`].
+    ///
+    /// ```
+    /// use coracle_net::{KeepAlive, ListenOptions};
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let options = ListenOptions::new().keep_alive(minute);
+    /// let probes = KeepAlive { interval: Some(minute / 6), count: Some(3), ..KeepAlive::from(minute) };
+    /// let strict = ListenOptions::new().keep_alive(probes);
+    /// # assert_ne!(options, strict);
+    /// ```
+    pub fn keep_alive(mut self, probes: impl Into<KeepAlive>) -> ListenOptions {
+        self.keep_alive = Some(probes.into());
+        self
+    }
+
+    /// Leaves a TCP connection with the kernel until its first bytes are there, or for about so long
+    /// (TCP_DEFER_ACCEPT). Off.
+    ///
+    /// For protocols in which the peer speaks first: whoever connects and says nothing costs no descriptor until
+    /// then. A server that greets must not use it, or its peers wait. Linux counts in retransmissions, after
+    /// 1, 3, 7, 15 … seconds.
     ///
     /// ```
     /// # use coracle_net::ListenOptions;
     /// use std::time::Duration;
     ///
-    /// let options = ListenOptions::new().keep_alive(Duration::from_secs(60));
+    /// let options = ListenOptions::new().defer_accept(Duration::from_secs(5));
     /// # assert_ne!(options, ListenOptions::new());
     /// ```
-    pub fn keep_alive(mut self, idle: Duration) -> ListenOptions {
-        self.keep_alive = Some(idle);
+    pub fn defer_accept(mut self, patience: Duration) -> ListenOptions {
+        self.defer_accept = Some(patience);
+        self
+    }
+
+    /// Takes bytes with the first packet of a peer that was here before (TCP_FASTOPEN, RFC 7413), which saves a
+    /// round trip; at most so many such connections may wait. Off.
+    ///
+    /// Such a packet may come twice: only for requests that may be answered twice. Linux wants the second bit of
+    /// `net.ipv4.tcp_fastopen` set.
+    ///
+    /// ```
+    /// # use coracle_net::ListenOptions;
+    /// let options = ListenOptions::new().fast_open(256);
+    /// # assert_ne!(options, ListenOptions::new());
+    /// ```
+    pub fn fast_open(mut self, waiting: u32) -> ListenOptions {
+        self.fast_open = Some(waiting);
         self
     }
 
@@ -177,29 +218,27 @@ impl ListenOptions {
 
     /// Sets on a new TCP socket what must be set before it is bound.
     pub(crate) fn apply(&self, socket: BorrowedFd<'_>, family: AddressFamily) -> io::Result<()> {
-        // So that a restart need not wait a minute for the last connections to be forgotten (TIME_WAIT). On
-        // Linux it does not let two sockets listen on one port.
-        sockopt::set_socket_reuseaddr(socket, true)?;
-        if self.reuse_port {
-            sockopt::set_socket_reuseport(socket, true)?;
-        }
-        if family == AddressFamily::INET6 {
-            sockopt::set_ipv6_v6only(socket, self.only_v6)?;
-        }
-        sockopt::set_tcp_nodelay(socket, self.no_delay)?;
-        if let Some(idle) = self.keep_alive {
-            sockopt::set_socket_keepalive(socket, true)?;
-            sockopt::set_tcp_keepidle(socket, idle).map_err(|error| {
-                let text = format!("keep_alive({idle:?}): {error} (1 to 32767 seconds)");
-                io::Error::new(io::Error::from(error).kind(), text)
-            })?;
-        }
-        if let Some(bytes) = self.receive_buffer_bytes {
-            sockopt::set_socket_recv_buffer_size(socket, bytes)?;
-        }
-        if let Some(bytes) = self.send_buffer_bytes {
-            sockopt::set_socket_send_buffer_size(socket, bytes)?;
-        }
-        Ok(())
+        use SocketOption::{
+            DeferAccept, FastOpen, NoDelay, OnlyV6, ReceiveBuffer, ReuseAddress, ReusePort,
+            SendBuffer,
+        };
+        let options = [
+            // So that a restart need not wait a minute for the last connections to be forgotten (TIME_WAIT). On
+            // Linux it does not let two sockets listen on one port.
+            Some(ReuseAddress(true)),
+            self.reuse_port.then_some(ReusePort(true)),
+            (family == AddressFamily::INET6).then_some(OnlyV6(self.only_v6)),
+            Some(NoDelay(self.no_delay)),
+            self.defer_accept.map(|patience| DeferAccept(Some(patience))),
+            self.fast_open.map(FastOpen),
+            self.receive_buffer_bytes.map(ReceiveBuffer),
+            self.send_buffer_bytes.map(SendBuffer),
+        ];
+        options.into_iter().flatten().try_for_each(|option| set_option(socket, option))?;
+        let Some(probes) = self.keep_alive else { return Ok(()) };
+        set_option(socket, SocketOption::KeepAlive(Some(probes))).map_err(|error| {
+            let text = format!("keep_alive({probes:?}): {error} (1 to 32767 seconds, 127 probes)");
+            io::Error::new(error.kind(), text)
+        })
     }
 }

@@ -15,7 +15,7 @@ use crate::guard::guard;
 use crate::hub::Service;
 use crate::link::Link;
 use crate::stats::ServiceStats;
-use crate::{Buffer, Conn, Protocol, Settings, Stats};
+use crate::{Buffer, Conn, ListenSocket, Protocol, Settings, Stats};
 use coracle_loop::demux::{
     Address, Backend, Completion, Finished, Handle, Interest, Operation, Outcome, SocketKind,
     SocketOption, Submitted, Token,
@@ -119,10 +119,54 @@ impl Listener {
         let socket = lp.listen(address, BACKLOG)?;
         // Answers go out when they are written; connections inherit it. Unix sockets have no such option.
         let _ = lp.set_option(socket, SocketOption::NoDelay(true));
+        Ok(Listener::serve_on(lp, socket, address, settings, make))
+    }
+
+    /// Serves on a socket that listens already: with [options](crate::ListenOptions) of its own, or inherited. As
+    /// [`bind`](Listener::bind) otherwise. Keep the [file](ListenSocket::file) of a Unix socket to have it removed
+    /// in the end.
+    ///
+    /// ```
+    /// use coracle_loop::Loop;
+    /// use coracle_net::{Buffer, Conn, ListenOptions, ListenSocket, Listener, Settings};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let lp = Loop::new()?;
+    /// let options = ListenOptions::new().backlog(16);
+    /// let socket = ListenSocket::bind(&"127.0.0.1:0".parse().unwrap(), &options)?;
+    /// let listener = Listener::from_socket(&lp, socket, Settings::default(), |_peer| {
+    ///     |_: &mut Conn<'_>, _: &mut Buffer| Ok(())
+    /// })?;
+    /// listener.close(&lp);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the settings make no sense, or the loop's kernel is simulated.
+    pub fn from_socket<P: Protocol>(
+        lp: &Loop,
+        socket: ListenSocket,
+        settings: Settings,
+        make: impl Fn(&Address) -> P + 'static,
+    ) -> io::Result<Listener> {
+        settings.check()?;
+        let address = socket.local_address().clone();
+        let socket = lp.adopt(socket.into_fd())?;
+        Ok(Listener::serve_on(lp, socket, &address, settings, make))
+    }
+
+    fn serve_on<P: Protocol>(
+        lp: &Loop,
+        socket: Handle,
+        address: &Address,
+        settings: Settings,
+        make: impl Fn(&Address) -> P + 'static,
+    ) -> Listener {
         let stats = Arc::new(ServiceStats::default());
         let service = Service::new(lp, address.to_string(), settings, Arc::clone(&stats), None);
         let make = Box::new(move |peer: &Address| Box::new(make(peer)) as Box<dyn Protocol>);
-        Ok(Listener::on(lp, socket, stats, Local { service, make }))
+        Listener::on(lp, socket, stats, Local { service, make })
     }
 
     /// Accepts from a socket that listens already.

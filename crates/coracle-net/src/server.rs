@@ -70,6 +70,7 @@ type ThreadStart = dyn Fn(&Loop, usize) + Send + Sync;
 /// ```
 pub struct Server {
     services: Vec<Service>,
+    options: ListenOptions,
     settings: Settings,
     loops: Option<usize>,
     placement: Placement,
@@ -86,6 +87,8 @@ struct Service {
     name: Arc<str>,
     /// Those of the first loop, opened when they were asked for, so that errors surface there.
     sockets: Vec<ListenSocket>,
+    /// How the other loops listen.
+    options: ListenOptions,
     settings: Option<Settings>,
     make: Option<Arc<Make>>,
 }
@@ -101,6 +104,7 @@ impl Server {
     pub fn new() -> Server {
         Server {
             services: Vec::new(),
+            options: ListenOptions::new(),
             settings: Settings::default(),
             loops: None,
             placement: Placement::default(),
@@ -118,9 +122,34 @@ impl Server {
     /// # Errors
     /// The address cannot be listened on; the text says which, why, and what to do.
     pub fn bind(addresses: impl ToAddresses) -> io::Result<Server> {
-        let mut server = Server::new();
-        server.services.push(Service::open("main", &addresses, None)?);
+        Server::bind_with(addresses, &ListenOptions::new())
+    }
+
+    /// [`bind`](Server::bind), with options of its own; [services](Server::service) that are added listen with
+    /// them too. The loops share the port (SO_REUSEPORT) whatever the options say.
+    ///
+    /// ```
+    /// use coracle_net::{ListenOptions, Server};
+    /// use std::time::Duration;
+    ///
+    /// let options = ListenOptions::new().keep_alive(Duration::from_secs(60)).fast_open(256);
+    /// let server = Server::bind_with("127.0.0.1:0", &options).unwrap();
+    /// # assert_eq!(server.local_addresses().len(), 1);
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bind`](Server::bind); also when the system does not take an option.
+    pub fn bind_with(addresses: impl ToAddresses, options: &ListenOptions) -> io::Result<Server> {
+        let mut server = Server::new().listen_options(options);
+        server.services.push(Service::open("main", &addresses, &server.options, None)?);
         Ok(server)
+    }
+
+    /// How services that are added from here on listen.
+    #[must_use]
+    pub fn listen_options(mut self, options: &ListenOptions) -> Server {
+        self.options = options.clone();
+        self
     }
 
     /// Adds a service: a protocol of its own on addresses of its own. `name` is for counters and broadcasts.
@@ -133,7 +162,7 @@ impl Server {
         addresses: impl ToAddresses,
         make: impl Fn(&Address) -> P + Send + Sync + 'static,
     ) -> io::Result<Server> {
-        self.services.push(Service::open(name, &addresses, Some(boxed(make)))?);
+        self.services.push(Service::open(name, &addresses, &self.options, Some(boxed(make)))?);
         Ok(self)
     }
 
@@ -375,7 +404,7 @@ impl Server {
                     let fd = match address {
                         // What waits in the queue of a worker's own socket would be lost with the worker.
                         Address::Ip(_) if Worker::current().is_none() => {
-                            ListenSocket::bind(address, &options())?.into_fd()
+                            ListenSocket::bind(address, &service.options)?.into_fd()
                         }
                         _ => socket.as_fd().try_clone_to_owned()?,
                     };
@@ -391,14 +420,25 @@ impl Service {
     fn open(
         name: &str,
         addresses: &impl ToAddresses,
+        options: &ListenOptions,
         make: Option<Arc<Make>>,
     ) -> io::Result<Service> {
         let addresses = addresses.to_addresses()?;
+        let alone = options.clone().reuse_port(false);
+        let options = options.clone().reuse_port(true);
         let sockets = match Worker::current() {
-            Some(worker) => worker.bind_all(&addresses, &options())?,
-            None => bind_all(&addresses)?,
+            Some(worker) => worker.bind_all(&addresses, &options)?,
+            None => {
+                // Sockets that share a port do not mind another server on it: ask first, as one that does not.
+                for address in
+                    addresses.iter().filter(|it| it.ip().is_some_and(|ip| ip.port() != 0))
+                {
+                    drop(ListenSocket::bind(address, &alone)?);
+                }
+                ListenSocket::bind_all(&addresses[..], &options)?
+            }
         };
-        Ok(Service { name: name.into(), sockets, settings: None, make })
+        Ok(Service { name: name.into(), sockets, options, settings: None, make })
     }
 
     /// What the loops must know.
@@ -409,18 +449,6 @@ impl Service {
             make: Arc::clone(self.make.as_ref().expect("it was checked")),
         }
     }
-}
-
-fn bind_all(addresses: &[Address]) -> io::Result<Vec<ListenSocket>> {
-    // Sockets that share a port do not mind another server on it: ask first, as one that does not share.
-    for address in addresses.iter().filter(|it| it.ip().is_some_and(|ip| ip.port() != 0)) {
-        drop(ListenSocket::bind(address, &ListenOptions::new())?);
-    }
-    ListenSocket::bind_all(addresses, &options())
-}
-
-fn options() -> ListenOptions {
-    ListenOptions::default().reuse_port(true)
 }
 
 fn boxed<P: Protocol>(make: impl Fn(&Address) -> P + Send + Sync + 'static) -> Arc<Make> {

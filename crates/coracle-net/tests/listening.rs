@@ -1,7 +1,7 @@
 //! Listening: rows F2 (two families, errors that name the cause), F5 (Unix sockets and their files), F10 (one
 //! port, many sockets) and F11 (options), against the kernel itself.
 
-use coracle_net::{Address, ListenOptions, ListenSocket, ToAddresses};
+use coracle_net::{Address, KeepAlive, ListenOptions, ListenSocket, ToAddresses};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags};
@@ -468,11 +468,16 @@ fn f11_defaults_are_set() {
 
 #[test]
 fn f11_options_are_set_and_connections_inherit_them() {
+    let probes = KeepAlive {
+        idle: Duration::from_secs(77),
+        interval: Some(Duration::from_secs(7)),
+        count: Some(5),
+    };
     let options = ListenOptions::new()
         .reuse_port(true)
         .only_v6(true)
         .no_delay(false)
-        .keep_alive(Duration::from_secs(77))
+        .keep_alive(probes)
         .receive_buffer_bytes(10_000)
         .send_buffer_bytes(12_000);
     let socket = listen_with("[::]:0", &options);
@@ -491,9 +496,23 @@ fn check_connection_options(socket: &impl AsFd, no_delay: bool) {
     assert_eq!(sockopt::tcp_nodelay(socket).unwrap(), no_delay);
     assert!(sockopt::socket_keepalive(socket).unwrap());
     assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), Duration::from_secs(77));
+    assert_eq!(sockopt::tcp_keepintvl(socket).unwrap(), Duration::from_secs(7));
+    assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), 5);
     // The kernel doubles them.
     assert_eq!(sockopt::socket_recv_buffer_size(socket).unwrap(), 20_000);
     assert_eq!(sockopt::socket_send_buffer_size(socket).unwrap(), 24_000);
+}
+
+#[test]
+fn f11_deferred_connection_is_accepted_once_it_has_spoken() {
+    let options = ListenOptions::new().defer_accept(Duration::from_secs(60));
+    let socket = listen_with("127.0.0.1:0", &options);
+    let place = socket.local_address().ip().unwrap();
+    let _silent = TcpStream::connect(place).unwrap();
+    let mut speaker = TcpStream::connect(place).unwrap();
+    io::Write::write_all(&mut speaker, b"ahoy").unwrap();
+    let (_, first) = accept(&socket).unwrap();
+    assert_eq!(first, speaker.local_addr().unwrap(), "who came first has not spoken");
 }
 
 #[test]
@@ -513,8 +532,11 @@ fn f11_option_out_of_range_is_named() {
     let error = ListenSocket::bind(&address("127.0.0.1:0"), &options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let text = error.to_string();
-    assert!(text.starts_with("cannot listen on 127.0.0.1:0: keep_alive(0ns): "), "{text}");
-    assert!(text.ends_with("(1 to 32767 seconds)"), "{text}");
+    assert!(
+        text.starts_with("cannot listen on 127.0.0.1:0: keep_alive(KeepAlive { idle: 0ns, "),
+        "{text}"
+    );
+    assert!(text.ends_with("(1 to 32767 seconds, 127 probes)"), "{text}");
 }
 
 #[test]

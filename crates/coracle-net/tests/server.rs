@@ -1,11 +1,12 @@
-//! Servers with several loops, with real sockets and threads: rows G1, G8, H2, H3, H4, I6, I7, P1 and Q4.
+//! Servers with several loops, with real sockets and threads: rows F11, G1, G8, H2, H3, H4, I6, I7, P1 and Q4.
 
 use coracle_loop::PostError;
-use coracle_loop::demux::{Address, Backend};
+use coracle_loop::demux::{Address, Backend, Descriptor};
 use coracle_net::{
-    Buffer, CapacitySettings, Conn, ConnHandle, Placement, Protocol, Reason, Running, Server,
-    Settings, attach, memory_bytes,
+    Buffer, CapacitySettings, Conn, ConnHandle, ListenOptions, Placement, Protocol, Reason, Running,
+    Server, Settings, attach, memory_bytes,
 };
+use rustix::net::sockopt;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -144,6 +145,48 @@ fn f1_several_services_have_protocols_of_their_own() {
     handle.stop();
     drop((quiet, loud));
     running.join().unwrap();
+}
+
+#[test]
+fn f11_every_loop_listens_with_the_options() {
+    /// Gives its socket to the case.
+    struct Giving(Sender<OwnedFd>);
+    impl Protocol for Giving {
+        fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+            let given = self.0.clone();
+            conn.hijack(move |lp, socket, _| {
+                if let Ok(Descriptor::Os(socket)) = lp.detach(socket) {
+                    given.send(socket).expect("the case waits");
+                }
+            });
+            Ok(())
+        }
+        fn on_data(&mut self, _: &mut Conn<'_>, _: &mut Buffer) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for backend in BACKENDS {
+        let options = ListenOptions::new().keep_alive(Duration::from_secs(77)).no_delay(false);
+        let (sender, given) = channel();
+        let other = sender.clone();
+        let server = Server::bind_with("127.0.0.1:0", &options).unwrap().loops(3).backend(backend);
+        let server =
+            server.service("other", "127.0.0.1:0", move |_| Giving(other.clone())).unwrap();
+        let running = server.start(move |_| Giving(sender.clone())).unwrap();
+        let handle = running.handle();
+        let served = || (0..3).all(|index| handle.loop_stats(index).opened > 0);
+        let start = Instant::now();
+        let mut clients = Vec::new();
+        while clients.len() < 10 || !served() {
+            assert!(start.elapsed() < PATIENCE, "the kernel spreads them over all loops");
+            clients.push(connect(address(&running, clients.len() % 2)));
+            let socket = given.recv_timeout(PATIENCE).expect("it was accepted");
+            assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(77));
+            assert!(!sockopt::tcp_nodelay(&socket).unwrap());
+        }
+        handle.stop();
+        running.join().unwrap();
+    }
 }
 
 /// Tells the case who has connected.

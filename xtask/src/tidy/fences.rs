@@ -15,6 +15,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-demux/src/select.rs", "select(2) takes bare numbers"),
     ("crates/coracle-demux/src/signal.rs", "signal handlers"),
     ("crates/coracle-demux/src/socket.rs", "an address as bytes"),
+    ("crates/coracle-demux/src/tcp.rs", "socket options that rustix does not know"),
     ("crates/coracle-demux/src/uring.rs", "the rings shared with the kernel"),
     ("crates/coracle-net/src/supervisor/spawn.rs", "what a child does between fork and exec"),
     ("crates/coracle-net/src/worker.rs", "descriptors that were inherited by number"),

@@ -12,6 +12,7 @@ use crate::backend::{Backend, Features};
 use crate::fork::ForkGuard;
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::socket::{SocketKind, SocketOption};
+use crate::tcp::TcpInfo;
 use crate::wakeup::Waker;
 use crate::{Demux, Descriptor};
 use rustix::io::Errno;
@@ -154,6 +155,10 @@ impl Demux for SimDemux {
 
     fn peer_address(&self, socket: Handle) -> io::Result<Address> {
         self.call_on(socket, |world, id| world.peer_address(id))
+    }
+
+    fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo> {
+        self.call_on(socket, |_, _| Err(Errno::OPNOTSUPP))
     }
 
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {

@@ -242,6 +242,8 @@ impl World {
             SocketOption::ReuseAddress(_)
             | SocketOption::NoDelay(_)
             | SocketOption::KeepAlive(_)
+            | SocketOption::DeferAccept(_)
+            | SocketOption::FastOpen(_)
             | SocketOption::ReceiveBuffer(_) => {}
         }
         Ok(())

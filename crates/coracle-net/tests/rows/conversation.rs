@@ -1,9 +1,12 @@
-//! Rows E5, F12 and I: what a protocol is told, and what it can ask for.
+//! Rows E5, F11, F12 and I: what a protocol is told, and what it can ask for.
 
 use crate::harness::Harness;
 use crate::peers::{Notes, Pair, echo, receive_some};
-use coracle_loop::demux::{Address, Handle};
-use coracle_net::{Buffer, Conn, Protocol, Reason, Settings, attach};
+use coracle_loop::demux::{Address, Descriptor, Handle};
+use coracle_net::{
+    Buffer, Conn, KeepAlive, Protocol, Reason, Settings, SocketOption, TcpInfo, attach,
+};
+use rustix::net::sockopt;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -195,6 +198,59 @@ pub(crate) fn f12_addresses_are_told(h: &Harness) {
     let (peer, local) = told.take().expect("told");
     assert_eq!(peer, h.lp.local_address(pair.client).unwrap());
     assert_eq!(local, h.lp.peer_address(pair.client).unwrap());
+}
+
+pub(crate) fn f12_what_the_kernel_knows_is_told(h: &Harness) {
+    let told: Rc<RefCell<Option<io::Result<TcpInfo>>>> = Rc::default();
+    let slot = Rc::clone(&told);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        if input.take_line() == Some(b"how far?") {
+            *slot.borrow_mut() = Some(conn.tcp_info());
+        }
+        echo(conn, input)
+    });
+    pair.send(b"x");
+    assert_eq!(pair.receive(1), "x");
+    pair.send(b"how far?\n");
+    h.run_until(&told, |told| told.borrow().is_some());
+    match told.take().expect("told") {
+        Ok(info) => {
+            assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(60), "{info:?}");
+            assert!(info.congestion_window > 0 && info.maximum_segment_bytes > 0, "{info:?}");
+            assert!(info.retransmission_timeout >= info.rtt, "{info:?}");
+        }
+        Err(error) => {
+            assert!(h.is_simulated(), "{error}");
+            assert_eq!(
+                error.kind(),
+                io::ErrorKind::Unsupported,
+                "a simulated network has no packets"
+            );
+        }
+    }
+}
+
+pub(crate) fn f11_option_is_set_on_a_live_connection(h: &Harness) {
+    let socket: Rc<RefCell<Option<Descriptor>>> = Rc::default();
+    let slot = Rc::clone(&socket);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        let minute = Duration::from_secs(60);
+        let probes = KeepAlive { interval: Some(minute * 2), ..KeepAlive::from(minute * 3) };
+        conn.set_option(SocketOption::KeepAlive(Some(probes)))?;
+        conn.set_option(SocketOption::NoDelay(true))?;
+        let slot = Rc::clone(&slot);
+        conn.hijack(move |lp, socket, _| *slot.borrow_mut() = lp.detach(socket).ok());
+        Ok(())
+    });
+    pair.send(b"x");
+    h.run_until(&socket, |socket| socket.borrow().is_some());
+    let Some(Descriptor::Os(socket)) = socket.take() else {
+        return assert!(h.is_simulated(), "only there are descriptors of another kind");
+    };
+    assert!(sockopt::socket_keepalive(&socket).unwrap() && sockopt::tcp_nodelay(&socket).unwrap());
+    assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(180));
+    assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), Duration::from_secs(120));
 }
 
 pub(crate) fn i4_idle_connection_is_closed_on_time(h: &Harness) {

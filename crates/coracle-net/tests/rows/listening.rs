@@ -1,10 +1,13 @@
-//! Rows F1, F8, I8: who connects is served, or told that there is no room.
+//! Rows F1, F8, F11, I8: who connects is served, or told that there is no room.
 
 use crate::harness::Harness;
 use crate::peers::echo;
-use coracle_loop::demux::{Address, Handle, Operation, SocketKind};
-use coracle_net::{Buffer, Conn, Listener, Settings};
+use coracle_loop::demux::{Address, Descriptor, Handle, Operation, SocketKind};
+use coracle_net::{Buffer, Conn, ListenOptions, ListenSocket, Listener, Settings};
+use rustix::net::sockopt;
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 fn any() -> Address {
@@ -40,6 +43,34 @@ pub(crate) fn f8_all_who_wait_are_accepted(h: &Harness) {
     }
     h.run_until(&listener, |listener| listener.stats().open() == 0);
     assert_eq!(listener.stats().opened, 100);
+}
+
+pub(crate) fn f11_listener_takes_a_socket_with_options(h: &Harness) {
+    let options = ListenOptions::new().no_delay(false).keep_alive(Duration::from_secs(77));
+    let socket = ListenSocket::bind(&any(), &options).expect("it listens");
+    let address = socket.local_address().clone();
+    let served: Rc<RefCell<Option<Descriptor>>> = Rc::default();
+    let slot = Rc::clone(&served);
+    let listener = Listener::from_socket(&h.lp, socket, Settings::default(), move |_| {
+        let slot = Rc::clone(&slot);
+        move |conn: &mut Conn<'_>, _: &mut Buffer| {
+            let slot = Rc::clone(&slot);
+            conn.hijack(move |lp, socket, _| *slot.borrow_mut() = lp.detach(socket).ok());
+            Ok(())
+        }
+    });
+    if h.is_simulated() {
+        let error = listener.err().expect("its sockets are of another kind");
+        return assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+    }
+    let listener = listener.expect("it is taken over");
+    let client = connect(h, &address);
+    h.send(client, b"x");
+    h.run_until(&served, |served| served.borrow().is_some());
+    let Some(Descriptor::Os(socket)) = served.take() else { panic!("a socket of the system's") };
+    assert!(!sockopt::tcp_nodelay(&socket).unwrap());
+    assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(77));
+    listener.close(&h.lp);
 }
 
 pub(crate) fn i8_over_capacity_is_told_and_closed(h: &Harness) {

@@ -62,6 +62,8 @@ suite! {
             i3_state_is_dropped_with_its_connection,
             i5_hijack_comes_after_the_output_and_with_the_rest_of_the_input,
             f12_addresses_are_told,
+            f12_what_the_kernel_knows_is_told,
+            f11_option_is_set_on_a_live_connection,
         }
         flow::{
             e1_answer_larger_than_the_socket_arrives_whole,
@@ -125,6 +127,7 @@ suite! {
         }
         listening::{
             f8_all_who_wait_are_accepted,
+            f11_listener_takes_a_socket_with_options,
             i8_over_capacity_is_told_and_closed,
             f1_closed_listener_leaves_its_connections_alone,
         }
