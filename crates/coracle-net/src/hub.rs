@@ -7,6 +7,7 @@
 //! ```
 
 use crate::link::Link;
+use crate::memory::Share;
 use crate::room::Room;
 use crate::scratch::Scratch;
 use crate::stats::ServiceStats;
@@ -85,10 +86,14 @@ pub(crate) struct Service {
     pub(crate) settings: Settings,
     pub(crate) stats: Arc<ServiceStats>,
     pub(crate) scratch: Rc<Scratch>,
+    /// What its connections have waiting.
+    pub(crate) memory: Share,
     hub: Weak<Hub>,
     /// What it shares with the services and loops of its server, if it is a server's.
     room: Option<Arc<Room>>,
     open: Cell<usize>,
+    /// How many of them are only told that there is no room.
+    pub(crate) turning_away: Cell<usize>,
 }
 
 impl Service {
@@ -102,12 +107,14 @@ impl Service {
         let hub = Hub::of(lp);
         Rc::new(Service {
             name: name.into(),
+            memory: Share::new(settings.limit_memory.clone()),
             settings,
             stats,
             scratch: Rc::clone(&hub.scratch),
             hub: Rc::downgrade(&hub),
             room,
             open: Cell::new(0),
+            turning_away: Cell::new(0),
         })
     }
 

@@ -12,6 +12,7 @@ mod limits;
 mod link;
 mod listen_options;
 mod listener;
+mod memory;
 mod output;
 mod packet;
 mod placement;
@@ -43,6 +44,7 @@ pub use limits::{
 };
 pub use listen_options::ListenOptions;
 pub use listener::{Listener, attach};
+pub use memory::MemoryLimit;
 pub use packet::Packet;
 pub use placement::Placement;
 pub use protocol::{Protocol, Reason};

@@ -107,6 +107,8 @@ struct State {
     /// The receive in flight.
     receiving: Option<Token>,
     output: Output,
+    /// How many bytes it is counted with in the memory of its service.
+    counted: usize,
     rare: Option<Box<Rare>>,
 }
 
@@ -176,6 +178,7 @@ impl Link {
                     detour: false,
                     receiving: None,
                     output: Output::default(),
+                    counted: 0,
                     rare: None,
                 }),
             })
@@ -550,6 +553,7 @@ impl Link {
         }
         state.phase = Phase::Closed;
         let output = std::mem::take(&mut state.output);
+        self.service.memory.change(std::mem::take(&mut state.counted), 0);
         let rare = state.rare.take();
         drop(state);
         drop(self.idle.take());

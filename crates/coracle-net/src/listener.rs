@@ -428,8 +428,8 @@ pub(crate) fn serve(
     socket: Handle,
     make: impl FnOnce(&Address) -> Box<dyn Protocol>,
 ) {
-    let excess = service.excess();
-    if excess == 0 {
+    let turning_away = service.turning_away.get();
+    if service.excess() <= turning_away && !service.memory.is_full() {
         let peer = lp.peer_address(socket).unwrap_or_else(|_| unknown_peer());
         match guard(|| make(&peer)) {
             Some(protocol) => drop(Link::open(lp, service, socket, protocol)),
@@ -443,11 +443,12 @@ pub(crate) fn serve(
         return;
     }
     service.stats.turned_away.add(1);
-    if service.settings.busy_message.is_empty() || excess > LIMIT_TURNING_AWAY {
+    if service.settings.busy_message.is_empty() || turning_away >= LIMIT_TURNING_AWAY {
         service.stats.unopened.add(1);
         lp.operate(Operation::Close { handle: socket }, |_, _| ());
     } else {
-        Link::open(lp, service, socket, Box::new(Busy));
+        service.turning_away.set(turning_away + 1);
+        Link::open(lp, service, socket, Box::new(Busy(Rc::clone(service))));
     }
 }
 
@@ -457,7 +458,7 @@ fn unknown_peer() -> Address {
 }
 
 /// Tells a peer that there is no room, and closes.
-struct Busy;
+struct Busy(Rc<Service>);
 
 impl Protocol for Busy {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
@@ -469,6 +470,12 @@ impl Protocol for Busy {
     fn on_data(&mut self, _conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         input.take_all();
         Ok(())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.turning_away.set(self.0.turning_away.get() - 1);
     }
 }
 

@@ -80,6 +80,9 @@ pub enum Reason {
     SlowReader,
     /// More came than may wait to be read: no message is that long.
     InputLimit,
+    /// There was no memory for what waits on it, because of what waits on all connections together
+    /// ([`MemoryLimit`](crate::MemoryLimit)).
+    MemoryLimit,
     /// It did not end in the time it was given for that.
     Deadline,
     /// The loop it lived on is gone.
@@ -96,6 +99,7 @@ impl fmt::Display for Reason {
             Reason::Panic => f.write_str("the protocol panicked"),
             Reason::SlowReader => f.write_str("the peer does not read what is sent to it"),
             Reason::InputLimit => f.write_str("the peer sent more than any message may have"),
+            Reason::MemoryLimit => f.write_str("there is no memory for what waits on it"),
             Reason::Deadline => f.write_str("it did not end in time"),
             Reason::Stopped => f.write_str("its loop is gone"),
         }

@@ -17,7 +17,7 @@ pub use handle::ServerHandle;
 
 use crate::addresses::ToAddresses;
 use crate::bind::ListenSocket;
-use crate::limits::CapacitySettings;
+use crate::limits::{CapacitySettings, memory_bytes};
 use crate::listen_options::ListenOptions;
 use crate::placement::{Chooser, Placement};
 use crate::room::Room;
@@ -25,7 +25,7 @@ use crate::socket_file::SocketFile;
 use crate::stats::ServiceStats;
 use crate::supervisor::Supervisor;
 use crate::worker::Worker;
-use crate::{Protocol, Settings};
+use crate::{MemoryLimit, Protocol, Settings};
 use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Builder, Loop, LoopHandle};
 use handle::Shared;
@@ -72,6 +72,7 @@ pub struct Server {
     services: Vec<Service>,
     options: ListenOptions,
     settings: Settings,
+    limit_memory_bytes: Option<usize>,
     loops: Option<usize>,
     placement: Placement,
     backend: Option<Backend>,
@@ -106,6 +107,7 @@ impl Server {
             services: Vec::new(),
             options: ListenOptions::new(),
             settings: Settings::default(),
+            limit_memory_bytes: None,
             loops: None,
             placement: Placement::default(),
             backend: None,
@@ -180,6 +182,19 @@ impl Server {
     #[must_use]
     pub fn service_settings(mut self, settings: Settings) -> Server {
         self.services.last_mut().expect("add a service first").settings = Some(settings);
+        self
+    }
+
+    /// How many bytes may wait in the buffers of all connections, on all loops: received and not read, or written
+    /// and not sent. Without this, half of the [memory](crate::memory_bytes) that the process may use. Services
+    /// with a [limit](Settings::limit_memory) of their own keep to that.
+    ///
+    /// When there is no room, the connection that has more to keep ends
+    /// ([`Reason::MemoryLimit`](crate::Reason::MemoryLimit)), and new ones are turned away with the
+    /// [`busy_message`](Settings::busy_message).
+    #[must_use]
+    pub fn limit_memory_bytes(mut self, bytes: usize) -> Server {
+        self.limit_memory_bytes = Some(bytes);
         self
     }
 
@@ -312,7 +327,9 @@ impl Server {
         let services = std::mem::take(&mut self.services);
         let files = services.iter().flat_map(|service| &service.sockets);
         let files: Arc<[SocketFile]> = files.filter_map(ListenSocket::file).collect();
-        let specs: Arc<[Spec]> = services.iter().map(|it| it.spec(&self.settings)).collect();
+        let memory = MemoryLimit::new(self.limit_memory_bytes.unwrap_or_else(half_of_the_memory));
+        let specs = services.iter().map(|it| it.spec(&self.settings, &memory));
+        let specs: Arc<[Spec]> = specs.collect();
         drop(services);
         let (report, reports) = channel();
         let (mut threads, mut failure) = (Vec::new(), None);
@@ -441,14 +458,21 @@ impl Service {
         Ok(Service { name: name.into(), sockets, options, settings: None, make })
     }
 
-    /// What the loops must know.
-    fn spec(&self, default: &Settings) -> Spec {
+    /// What the loops must know; `memory` is for all services that have no limit of their own.
+    fn spec(&self, default: &Settings, memory: &MemoryLimit) -> Spec {
+        let mut settings = self.settings.clone().unwrap_or_else(|| default.clone());
+        settings.limit_memory.get_or_insert_with(|| memory.clone());
         Spec {
             name: Arc::clone(&self.name),
-            settings: self.settings.clone().unwrap_or_else(|| default.clone()),
+            settings,
             make: Arc::clone(self.make.as_ref().expect("it was checked")),
         }
     }
+}
+
+/// The program and the kernel need memory, too.
+fn half_of_the_memory() -> usize {
+    usize::try_from(memory_bytes() / 2).unwrap_or(usize::MAX)
 }
 
 fn boxed<P: Protocol>(make: impl Fn(&Address) -> P + Send + Sync + 'static) -> Arc<Make> {

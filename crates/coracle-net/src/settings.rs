@@ -1,5 +1,6 @@
 //! What can be chosen about connections, and what is chosen for those who do not.
 
+use crate::MemoryLimit;
 use bytes::Bytes;
 use std::io;
 use std::time::Duration;
@@ -41,7 +42,11 @@ pub struct Settings {
     /// How many connections the service has on one loop; those above are turned away. How many a whole server has
     /// follows from its [capacity](crate::Server::capacity).
     pub limit_connections: usize,
-    /// What a connection that is turned away for that is told before it is closed.
+    /// How many bytes may wait on this connection and on all others that have the same limit, in both directions.
+    /// `None`: no more than each of them may have, or what their
+    /// [server](crate::Server::limit_memory_bytes) says.
+    pub limit_memory: Option<MemoryLimit>,
+    /// What a connection that is turned away, for want of room or memory, is told before it is closed.
     pub busy_message: Bytes,
 }
 
@@ -57,6 +62,7 @@ impl Default for Settings {
             write_timeout: Some(Duration::from_secs(60)),
             drain: Duration::from_secs(5),
             limit_connections: usize::MAX,
+            limit_memory: None,
             busy_message: Bytes::new(),
         }
     }

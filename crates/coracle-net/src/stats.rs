@@ -29,6 +29,7 @@ pub(crate) struct ServiceStats {
     pub(crate) closed: Counter,
     pub(crate) turned_away: Counter,
     pub(crate) panics: Counter,
+    pub(crate) out_of_memory: Counter,
     pub(crate) received: Counter,
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
@@ -44,10 +45,13 @@ pub struct Stats {
     pub opened: u64,
     /// Connections that are over.
     pub closed: u64,
-    /// Connections that were accepted and closed at once: over capacity, or out of descriptors.
+    /// Connections that were accepted and closed at once: over capacity, out of descriptors or of memory.
     pub turned_away: u64,
     /// Connections that ended by a panic of their protocol.
     pub panics: u64,
+    /// Connections that ended because all of them together had too much waiting
+    /// ([`MemoryLimit`](crate::MemoryLimit)).
+    pub out_of_memory: u64,
     /// How often bytes were received.
     pub received: u64,
     /// Bytes received.
@@ -68,6 +72,7 @@ impl Stats {
         self.closed += other.closed;
         self.turned_away += other.turned_away;
         self.panics += other.panics;
+        self.out_of_memory += other.out_of_memory;
         self.received += other.received;
         self.received_bytes += other.received_bytes;
         self.sent_bytes += other.sent_bytes;
@@ -81,6 +86,7 @@ impl ServiceStats {
             closed: self.closed.get(),
             turned_away: self.turned_away.get(),
             panics: self.panics.get(),
+            out_of_memory: self.out_of_memory.get(),
             received: self.received.get(),
             received_bytes: self.received_bytes.get(),
             sent_bytes: self.sent_bytes.get(),

@@ -1,4 +1,4 @@
-//! Servers with several loops, with real sockets and threads: rows F11, G1, G8, H2, H3, H4, I6, I7, P1 and Q4.
+//! Servers with several loops, with real sockets and threads: rows E11, F11, G1, G8, H2, H3, H4, I6, I7, P1, Q4.
 
 use coracle_loop::PostError;
 use coracle_loop::demux::{Address, Backend, Descriptor};
@@ -145,6 +145,43 @@ fn f1_several_services_have_protocols_of_their_own() {
     handle.stop();
     drop((quiet, loud));
     running.join().unwrap();
+}
+
+#[test]
+fn e11_loops_share_one_limit_of_memory() {
+    /// Never reads.
+    struct Hoarder(Sender<String>);
+    impl Protocol for Hoarder {
+        fn on_data(&mut self, _: &mut Conn<'_>, _: &mut Buffer) -> io::Result<()> {
+            Ok(())
+        }
+        fn on_close(&mut self, reason: &Reason) {
+            self.0.send(reason.to_string()).expect("the case waits");
+        }
+    }
+    for backend in BACKENDS {
+        let (sender, closed) = channel();
+        let settings = Settings { limit_input_bytes: 64 << 20, ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let server = server.placement(Placement::RoundRobin).settings(settings);
+        let server = server.limit_memory_bytes(4 << 20);
+        let running = server.start(move |_| Hoarder(sender.clone())).unwrap();
+        let handle = running.handle();
+        let mut clients: Vec<TcpStream> = (0..3).map(|_| connect(address(&running, 0))).collect();
+        let bytes = vec![b'x'; 3 << 19];
+        for client in &mut clients[..2] {
+            client.write_all(&bytes).unwrap(); // on either loop one
+        }
+        wait_until("both have come", || handle.stats().received_bytes == 2 * bytes.len() as u64);
+        let _ = clients[2].write_all(&bytes); // it may be closed before all is written
+        let reason = closed.recv_timeout(PATIENCE).expect("one is closed");
+        assert_eq!(reason, "there is no memory for what waits on it");
+        assert_eq!(handle.stats().out_of_memory, 1);
+        wait_until("the others stay", || handle.stats().open() == 2);
+        handle.stop();
+        drop(clients);
+        running.join().unwrap();
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Layers {
     }
 
     /// How many bytes have come and were not taken by a layer.
-    fn input_bytes(&self) -> usize {
+    pub(super) fn input_bytes(&self) -> usize {
         self.stages.iter().map(|stage| stage.input.len()).sum()
     }
 

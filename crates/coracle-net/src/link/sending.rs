@@ -192,6 +192,12 @@ impl Link {
         let settings = &self.service.settings;
         let mut state = self.change();
         let waiting = state.output_bytes();
+        let unread = self.input.borrow().len() + state.undecoded_bytes();
+        if !self.service.memory.change(state.counted, waiting + unread) {
+            self.service.stats.out_of_memory.add(1);
+            return state.abort(Reason::MemoryLimit);
+        }
+        state.counted = waiting + unread;
         if waiting > settings.limit_output_bytes {
             state.abort(Reason::SlowReader);
         } else if waiting > settings.high_mark_bytes {
@@ -304,6 +310,12 @@ impl State {
     fn output_bytes(&self) -> usize {
         let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
         self.output.memory_bytes() + layers.map_or(0, |layers| layers.output_bytes())
+    }
+
+    /// How many bytes have come that no layer has taken.
+    fn undecoded_bytes(&self) -> usize {
+        let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
+        layers.map_or(0, |layers| layers.input_bytes())
     }
 
     /// Whether nothing waits to be sent.

@@ -14,6 +14,7 @@ mod flow;
 mod harness;
 mod layers;
 mod listening;
+mod memory;
 mod moments;
 mod pausing;
 mod peers;
@@ -130,6 +131,12 @@ suite! {
             f11_listener_takes_a_socket_with_options,
             i8_over_capacity_is_told_and_closed,
             f1_closed_listener_leaves_its_connections_alone,
+        }
+        memory::{
+            e11_connection_that_has_more_to_keep_pays,
+            e11_output_that_nobody_reads_counts,
+            e11_much_that_passes_in_pieces_is_not_refused,
+            e11_without_memory_new_connections_are_turned_away,
         }
         ending::{ e7_end_is_told_after_what_came_before_it }
         layers::{
