@@ -7,7 +7,7 @@ use crate::tcp::{self, KeepAlive};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
@@ -65,6 +65,29 @@ pub enum SocketOption {
     ReceiveBuffer(usize),
     /// Size of the kernel's send buffer in bytes (SO_SNDBUF; the kernel doubles it).
     SendBuffer(usize),
+    /// Hear a group (IP_ADD_MEMBERSHIP, IPV6_ADD_MEMBERSHIP) on the interface with this index; 0 leaves that to
+    /// the system.
+    JoinMulticast {
+        /// 224.0.0.0/4 or ff00::/8.
+        group: IpAddr,
+        /// As if_nametoindex(3) gives it.
+        interface: u32,
+    },
+    /// Hear it no more.
+    LeaveMulticast {
+        /// As it was joined.
+        group: IpAddr,
+        /// As it was joined.
+        interface: u32,
+    },
+    /// Send to groups through the interface with this index; 0 leaves that to the system.
+    MulticastInterface(u32),
+    /// Whether this machine hears what it sends to a group. On, unless it is set; always on the loopback
+    /// interface.
+    MulticastLoop(bool),
+    /// How many routers may pass on what is sent to a group, and one more; 0 does not leave the machine. 1, unless
+    /// it is set.
+    MulticastTtl(u8),
     /// Close by reset, dropping unsent data (SO_LINGER with time zero).
     ResetOnClose(bool),
 }
@@ -158,11 +181,42 @@ pub fn set_option(fd: impl AsFd, option: SocketOption) -> io::Result<()> {
         SocketOption::OnlyV6(on) => sockopt::set_ipv6_v6only(fd, on)?,
         SocketOption::ReceiveBuffer(bytes) => sockopt::set_socket_recv_buffer_size(fd, bytes)?,
         SocketOption::SendBuffer(bytes) => sockopt::set_socket_send_buffer_size(fd, bytes)?,
+        SocketOption::JoinMulticast { group: IpAddr::V4(group), interface } => {
+            sockopt::set_ip_add_membership_with_ifindex(fd, &group, &ANY, interface)?;
+        }
+        SocketOption::JoinMulticast { group: IpAddr::V6(group), interface } => {
+            sockopt::set_ipv6_add_membership(fd, &group, interface)?;
+        }
+        SocketOption::LeaveMulticast { group: IpAddr::V4(group), interface } => {
+            sockopt::set_ip_drop_membership_with_ifindex(fd, &group, &ANY, interface)?;
+        }
+        SocketOption::LeaveMulticast { group: IpAddr::V6(group), interface } => {
+            sockopt::set_ipv6_drop_membership(fd, &group, interface)?;
+        }
+        SocketOption::MulticastInterface(index) if is_v6(&fd)? => {
+            sockopt::set_ipv6_multicast_if(fd, index)?;
+        }
+        SocketOption::MulticastInterface(index) => {
+            sockopt::set_ip_multicast_if_with_ifindex(fd, &ANY, &ANY, index)?;
+        }
+        SocketOption::MulticastLoop(on) if is_v6(&fd)? => sockopt::set_ipv6_multicast_loop(fd, on)?,
+        SocketOption::MulticastLoop(on) => sockopt::set_ip_multicast_loop(fd, on)?,
+        SocketOption::MulticastTtl(ttl) if is_v6(&fd)? => {
+            sockopt::set_ipv6_multicast_hops(fd, ttl.into())?;
+        }
+        SocketOption::MulticastTtl(ttl) => sockopt::set_ip_multicast_ttl(fd, ttl.into())?,
         SocketOption::ResetOnClose(on) => {
             sockopt::set_socket_linger(fd, on.then_some(Duration::ZERO))?;
         }
     }
     Ok(())
+}
+
+/// Left to the system, or said by the index of an interface.
+const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+fn is_v6(fd: impl AsFd) -> io::Result<bool> {
+    Ok(sockopt::socket_domain(fd)? == AddressFamily::INET6)
 }
 
 pub(crate) fn local_address(fd: impl AsFd) -> io::Result<Address> {
@@ -205,4 +259,34 @@ pub(crate) fn from_kernel(address: net::SocketAddrAny) -> io::Result<Address> {
 
 fn unnamed() -> io::Result<Address> {
     Ok(Address::from(UnixAddr::from_pathname("")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn f4_multicast_options_are_set_in_both_families() {
+        let four = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let six = UdpSocket::bind("[::1]:0").unwrap();
+        for socket in [&four, &six] {
+            set_option(socket, SocketOption::MulticastTtl(7)).unwrap();
+            set_option(socket, SocketOption::MulticastLoop(false)).unwrap();
+            set_option(socket, SocketOption::MulticastInterface(1)).unwrap();
+        }
+        assert_eq!(sockopt::ip_multicast_ttl(&four).unwrap(), 7);
+        assert!(!sockopt::ip_multicast_loop(&four).unwrap());
+        assert_eq!(sockopt::ipv6_multicast_hops(&six).unwrap(), 7);
+        assert!(!sockopt::ipv6_multicast_loop(&six).unwrap());
+        assert_eq!(sockopt::ipv6_multicast_if(&six).unwrap(), 1);
+    }
+
+    #[test]
+    fn f4_group_that_is_none_is_refused() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let group = IpAddr::from([192, 0, 2, 1]);
+        let error = set_option(&socket, SocketOption::JoinMulticast { group, interface: 1 });
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }

@@ -25,6 +25,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -97,9 +98,8 @@ pub struct Datagram<'a> {
 /// A callback is given the socket it belongs to, and need not keep one. If it panics, the panic is logged, its
 /// datagram is lost, and the next one comes as if nothing had happened.
 ///
-/// There is no multicast yet: the seam has no option for it. And a Unix socket that is not connected should not
-/// send to receivers that do not read: Linux does not tell when they have room again, so the loop asks, turn after
-/// turn.
+/// A Unix socket that is not connected should not send to receivers that do not read: Linux does not tell when
+/// they have room again, so the loop asks, turn after turn.
 ///
 /// ```
 /// use coracle_loop::Loop;
@@ -265,6 +265,61 @@ impl Udp {
     /// ```
     pub fn send_payload(&self, lp: &Loop, payload: impl Into<Payload>, to: Option<&Address>) {
         self.inner.send(lp, payload.into(), to.cloned());
+    }
+
+    /// Hears what is sent to `group`, on the interface with this index (if_nametoindex(3)); 0 leaves that to the
+    /// system. Membership ends with the socket.
+    ///
+    /// A socket bound to every address of the machine hears all groups that anybody on the machine has joined, if
+    /// they come to its port; one bound to the group's address hears that alone. Several sockets may have one
+    /// group and port, and each hears everything: [`UdpSettings::reuse_port`].
+    ///
+    /// ```
+    /// use coracle_net::{SocketOption, Udp};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let lp = coracle_loop::Loop::new()?;
+    /// const LOOPBACK: u32 = 1; // the index of an interface
+    /// let group = [239, 255, 77, 1].into();
+    /// let listener = Udp::bind(&lp, &"0.0.0.0:0".parse()?, |lp, _, datagram| {
+    ///     assert_eq!(datagram.bytes, b"ahoy");
+    ///     lp.stop();
+    /// })?;
+    /// listener.join_multicast(&lp, group, LOOPBACK)?;
+    ///
+    /// let speaker = Udp::bind(&lp, &"0.0.0.0:0".parse()?, |_, _, _| ())?;
+    /// speaker.set_option(&lp, SocketOption::MulticastInterface(LOOPBACK))?;
+    /// let port = listener.local_address(&lp)?.ip().unwrap().port();
+    /// speaker.send_to(&lp, b"ahoy", &std::net::SocketAddr::new(group, port).into());
+    /// lp.run()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// It is no group of the socket's family, it is joined already, there is no such interface; or the network is
+    /// simulated, which has none.
+    pub fn join_multicast(&self, lp: &Loop, group: IpAddr, interface: u32) -> io::Result<()> {
+        let tried = format!("cannot join {group} on interface {interface}");
+        let option = SocketOption::JoinMulticast { group, interface };
+        self.set_option(lp, option).map_err(|error| because(&tried, &error))
+    }
+
+    /// Ends what [`join_multicast`](Udp::join_multicast) with the same arguments has begun.
+    ///
+    /// # Errors
+    /// It was not joined.
+    pub fn leave_multicast(&self, lp: &Loop, group: IpAddr, interface: u32) -> io::Result<()> {
+        let tried = format!("cannot leave {group} on interface {interface}");
+        let option = SocketOption::LeaveMulticast { group, interface };
+        self.set_option(lp, option).map_err(|error| because(&tried, &error))
+    }
+
+    /// Sets an option of the socket: how what is sent to groups travels, say.
+    ///
+    /// # Errors
+    /// The system's: the socket has no such option, or not that value.
+    pub fn set_option(&self, lp: &Loop, option: SocketOption) -> io::Result<()> {
+        lp.set_option(self.inner.socket, option)
     }
 
     /// How many datagrams wait to be sent.

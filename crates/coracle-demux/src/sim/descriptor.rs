@@ -245,6 +245,11 @@ impl World {
             | SocketOption::DeferAccept(_)
             | SocketOption::FastOpen(_)
             | SocketOption::ReceiveBuffer(_) => {}
+            SocketOption::JoinMulticast { .. }
+            | SocketOption::LeaveMulticast { .. }
+            | SocketOption::MulticastInterface(_)
+            | SocketOption::MulticastLoop(_)
+            | SocketOption::MulticastTtl(_) => return Err(Errno::OPNOTSUPP), // it has no interfaces
         }
         Ok(())
     }

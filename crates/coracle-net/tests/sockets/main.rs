@@ -9,6 +9,7 @@
 mod connecting;
 mod datagrams;
 mod harness;
+mod multicast;
 
 macro_rules! suite {
     (
@@ -79,10 +80,15 @@ suite! {
             f4_address_in_use_is_named,
             f4_several_sockets_share_a_port,
         }
+        multicast::{ f4_refusal_to_join_names_the_group }
     }
-    // The ports of a machine are Linux's business.
+    // The ports and interfaces of a machine are Linux's business.
     real: {
         connecting::{ f3_never_connects_to_itself }
+        multicast::{
+            f4_group_hears_and_who_has_left_does_not,
+            f4_group_of_ipv6_hears_and_who_has_left_does_not,
+        }
     }
     // Exact, because the clock and the faults are ours.
     sim: {
