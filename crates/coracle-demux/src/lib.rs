@@ -46,6 +46,7 @@
 //! io_uring, `sim.rs` over nothing at all; `tests/contract/main.rs` holds all five to it.
 
 mod address;
+mod affinity;
 mod attempt;
 mod backend;
 mod descriptor;
@@ -68,6 +69,7 @@ mod uring;
 mod wakeup;
 
 pub use address::Address;
+pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 pub use lent::Lent;
 pub use memory::{Memory, Payload, copy_short};

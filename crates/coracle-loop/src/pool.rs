@@ -41,6 +41,7 @@
 #[cfg(test)]
 mod tests;
 
+use coracle_demux::Processors;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -543,7 +544,13 @@ impl Shared {
     fn start_thread(self: &Arc<Self>, back: &mut Back) -> io::Result<()> {
         let name = format!("{}-{}", self.settings.name, back.living);
         let shared = Arc::clone(self);
-        let handle = thread::Builder::new().name(name).spawn(move || shared.work())?;
+        // Whoever is pinned to a processor does not want its work there, too.
+        let processors = Processors::before_pinning();
+        let start = move || {
+            let _ = processors.map(|processors| processors.use_for_this_thread()); // or it shares one
+            shared.work();
+        };
+        let handle = thread::Builder::new().name(name).spawn(start)?;
         back.handles.push(handle);
         back.living += 1;
         back.is_calling = true;

@@ -17,7 +17,7 @@ pub use handle::ServerHandle;
 
 use crate::addresses::ToAddresses;
 use crate::bind::ListenSocket;
-use crate::limits::{CapacitySettings, memory_bytes};
+use crate::limits::{CapacitySettings, available_cores, memory_bytes};
 use crate::listen_options::ListenOptions;
 use crate::placement::{Chooser, Placement};
 use crate::room::Room;
@@ -26,7 +26,7 @@ use crate::stats::ServiceStats;
 use crate::supervisor::Supervisor;
 use crate::worker::Worker;
 use crate::{MemoryLimit, Protocol, Settings};
-use coracle_loop::demux::{Address, Backend};
+use coracle_loop::demux::{Address, Backend, pin_thread};
 use coracle_loop::{Builder, Loop, LoopHandle};
 use handle::Shared;
 use site::Site;
@@ -74,6 +74,7 @@ pub struct Server {
     settings: Settings,
     limit_memory_bytes: Option<usize>,
     loops: Option<usize>,
+    pin_threads: bool,
     placement: Placement,
     backend: Option<Backend>,
     capacity: CapacitySettings,
@@ -109,6 +110,7 @@ impl Server {
             settings: Settings::default(),
             limit_memory_bytes: None,
             loops: None,
+            pin_threads: false,
             placement: Placement::default(),
             backend: None,
             capacity: CapacitySettings::new(),
@@ -198,10 +200,20 @@ impl Server {
         self
     }
 
-    /// How many loops share the work. Without this, one per core this process may use.
+    /// How many loops share the work. Without this, one per core this process may use, by its affinity and the
+    /// quota of its cgroup ([`available_cores`]).
     #[must_use]
     pub fn loops(mut self, loops: usize) -> Server {
         self.loops = Some(loops);
+        self
+    }
+
+    /// Whether the thread of each loop stays on a processor of its own, in turn; of several
+    /// [workers](Worker) the first takes the first ones. Off: the system moves threads to where there is room,
+    /// which is better on a machine that has other things to do. Threads of the worker pool are not bound.
+    #[must_use]
+    pub fn pin_threads(mut self, on: bool) -> Server {
+        self.pin_threads = on;
         self
     }
 
@@ -314,7 +326,7 @@ impl Server {
     /// As [`start`](Server::start); also when an address has no protocol.
     pub fn start_services(mut self) -> io::Result<Running> {
         self.check()?;
-        let count = self.loops.unwrap_or_else(cores);
+        let count = self.loops.unwrap_or_else(available_cores);
         let shared = Shared::new(
             self.services.iter().map(|service| Arc::clone(&service.name)).collect(),
             self.local_addresses(),
@@ -333,10 +345,12 @@ impl Server {
         drop(services);
         let (report, reports) = channel();
         let (mut threads, mut failure) = (Vec::new(), None);
+        let first = Worker::current().map_or(0, |worker| worker.index() * count);
         for (index, sockets) in sockets.into_iter().enumerate() {
             let thread = LoopThread {
                 index,
                 backend: self.backend,
+                processor: self.pin_threads.then_some(first + index),
                 specs: Arc::clone(&specs),
                 sockets,
                 shared: Arc::clone(&shared),
@@ -479,10 +493,6 @@ fn boxed<P: Protocol>(make: impl Fn(&Address) -> P + Send + Sync + 'static) -> A
     Arc::new(move |peer| Box::new(make(peer)))
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.services.iter().map(|service| &*service.name).collect();
@@ -504,6 +514,8 @@ pub(crate) struct Spec {
 struct LoopThread {
     index: usize,
     backend: Option<Backend>,
+    /// To be bound to the processor with this number, of those there are.
+    processor: Option<usize>,
     specs: Arc<[Spec]>,
     sockets: Vec<(usize, OwnedFd)>,
     shared: Arc<Shared>,
@@ -547,6 +559,13 @@ impl LoopThread {
             builder = builder.backend(backend);
         }
         let lp = builder.build()?;
+        if let Some(processor) = self.processor {
+            let number = pin_thread(processor).map_err(|error| {
+                let text = format!("cannot bind loop {} to a processor: {error}", self.index);
+                io::Error::new(error.kind(), text)
+            })?;
+            tracing::debug!("loop {} stays on processor {number}", self.index);
+        }
         Site::open(&lp, self.index, &self.specs, self.sockets, &self.shared)?;
         if let Some(start) = self.start {
             start(&lp, self.index);

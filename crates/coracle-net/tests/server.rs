@@ -1,10 +1,10 @@
-//! Servers with several loops, with real sockets and threads: rows E11, F11, G1, G8, H2, H3, H4, I6, I7, P1, Q4.
+//! Servers with several loops, real sockets and threads: rows E11, F11, G1, G4, G8, H2, H3, H4, I6, I7, P1, Q4.
 
 use coracle_loop::PostError;
-use coracle_loop::demux::{Address, Backend, Descriptor};
+use coracle_loop::demux::{Address, Backend, Descriptor, Processors, pin_thread};
 use coracle_net::{
     Buffer, CapacitySettings, Conn, ConnHandle, ListenOptions, Placement, Protocol, Reason, Running,
-    Server, Settings, attach, memory_bytes,
+    Server, Settings, attach, available_cores, memory_bytes,
 };
 use rustix::net::sockopt;
 use std::collections::HashSet;
@@ -223,6 +223,67 @@ fn f11_every_loop_listens_with_the_options() {
         }
         handle.stop();
         running.join().unwrap();
+    }
+}
+
+#[test]
+fn g4_loops_are_as_many_as_the_processors_there_are() {
+    let loops = || {
+        let running = Server::bind("127.0.0.1:0").unwrap().start(|_| Echo).unwrap();
+        let loops = running.handle().loops();
+        running.handle().stop();
+        running.join().unwrap();
+        loops
+    };
+    assert_eq!(loops(), available_cores());
+    // Of the affinity's and the quota's counts this can be set without privileges.
+    let one = std::thread::spawn(move || {
+        pin_thread(0).unwrap();
+        loops()
+    });
+    assert_eq!(one.join().unwrap(), 1);
+}
+
+#[test]
+fn g4_pinned_loops_take_processors_in_turn() {
+    let processors = Processors::of_this_thread().unwrap().numbers();
+    for backend in BACKENDS {
+        let count = processors.len() + 1;
+        let (sender, seen) = channel();
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(count).backend(backend);
+        let server = server.pin_threads(true).on_thread_start(move |_, index| {
+            let mine = Processors::of_this_thread().unwrap().numbers();
+            sender.send((index, mine)).expect("the case waits");
+        });
+        let running = server.start(|_| Asker).unwrap();
+        let mut seen: Vec<(usize, Vec<usize>)> = seen.iter().take(count).collect();
+        seen.sort();
+        for (index, mine) in seen {
+            assert_eq!(mine, [processors[index % processors.len()]], "loop {index} on {backend}");
+        }
+        // What is offloaded is not crowded there.
+        let mut stream = connect(address(&running, 0));
+        let all = format!("{processors:?}\n");
+        stream.write_all(b"?").unwrap();
+        let mut answer = vec![0; all.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8(answer).unwrap(), all);
+        running.handle().stop();
+        drop(stream);
+        running.join().unwrap();
+    }
+    /// Answers with the processors that offloaded work may run on.
+    struct Asker;
+    impl Protocol for Asker {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            input.take_all();
+            let look = || Processors::of_this_thread().unwrap().numbers();
+            let answer = |conn: &mut Conn<'_>, numbers: Result<Vec<usize>, _>| {
+                conn.write(format!("{:?}\n", numbers.map_err(io::Error::other)?));
+                Ok(())
+            };
+            conn.offload(look, answer).map_err(io::Error::other)
+        }
     }
 }
 

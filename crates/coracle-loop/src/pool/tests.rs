@@ -84,6 +84,20 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 #[test]
+fn g4_threads_are_not_pinned_with_whoever_starts_them() {
+    let before = Processors::of_this_thread().unwrap();
+    let of_a_job = in_time("a pool of a pinned thread", || {
+        coracle_demux::pin_thread(0).unwrap();
+        let pool = pool(2, 2);
+        let (sender, receiver) = mpsc::channel();
+        let look = move || sender.send(Processors::of_this_thread().unwrap()).unwrap();
+        assert!(pool.try_run(look).is_ok());
+        receiver.recv_timeout(LONG).expect("the job runs")
+    });
+    assert_eq!(of_a_job, before);
+}
+
+#[test]
 fn g2_full_queue_refuses_and_gives_the_job_back() {
     let pool = pool(1, 2);
     let release = occupy(&pool);
