@@ -263,7 +263,39 @@ impl Server {
     }
 
     /// Calls `callback` on each loop's thread before it serves anybody, with the loop and its number: the place
-    /// for [timers](Loop::every), [hooks](Loop::on_turn) and thread-local things.
+    /// for [timers](Loop::every), [hooks](Loop::on_turn), [signals](Loop::on_signal) and thread-local things.
+    ///
+    /// To read its settings again on SIGHUP, a server listens for it here; connections that are there stay:
+    ///
+    /// ```
+    /// use coracle_net::{Buffer, Conn, Server};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// const SIGHUP: i32 = 1;
+    /// # fn read_settings() -> String { "ahoy".into() }
+    /// let greeting = Arc::new(Mutex::new(read_settings()));
+    /// let reloaded = Arc::clone(&greeting);
+    /// let server = Server::bind("127.0.0.1:0").unwrap().on_thread_start(move |lp, index| {
+    ///     let reloaded = Arc::clone(&reloaded);
+    ///     if index == 0 {
+    ///         // On the first loop, for all.
+    ///         lp.on_signal(SIGHUP, move |_| *reloaded.lock().unwrap() = read_settings()).unwrap();
+    ///     }
+    /// });
+    /// let running = server.start(move |_peer| {
+    ///     let greeting = Arc::clone(&greeting);
+    ///     move |conn: &mut Conn<'_>, input: &mut Buffer| {
+    ///         input.take_all();
+    ///         conn.write(greeting.lock().unwrap().clone());
+    ///         Ok(())
+    ///     }
+    /// });
+    /// # let running = running.unwrap();
+    /// # running.handle().stop();
+    /// # running.join().unwrap();
+    /// ```
+    ///
+    /// Reading files blocks the loop for that long: [`Loop::offload`] does not.
     #[must_use]
     pub fn on_thread_start(
         mut self,

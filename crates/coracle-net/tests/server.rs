@@ -1,12 +1,14 @@
-//! Servers with several loops, real sockets and threads: rows E11, F11, G1, G4, G8, H2, H3, H4, I6, I7, P1, Q4.
+//! Servers with several loops and real sockets: rows D3, E11, F11, G1, G4, G8, H2, H3, H4, I6, I7, P1 and Q4.
 
-use coracle_loop::PostError;
 use coracle_loop::demux::{Address, Backend, Descriptor, Processors, pin_thread};
+use coracle_loop::{Loop, PostError};
 use coracle_net::{
     Buffer, CapacitySettings, Conn, ConnHandle, ListenOptions, Placement, Protocol, Reason, Running,
     Server, Settings, attach, available_cores, memory_bytes,
 };
 use rustix::net::sockopt;
+use rustix::process::{Signal, getpid, kill_process};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -43,6 +45,14 @@ fn connect(address: SocketAddr) -> TcpStream {
 fn ask(stream: &mut TcpStream, text: &str) -> String {
     stream.write_all(text.as_bytes()).expect("it is written");
     let mut answer = vec![0; text.len()];
+    stream.read_exact(&mut answer).expect("it is answered");
+    String::from_utf8(answer).expect("text")
+}
+
+/// Says something, and hears so many bytes.
+fn ask_for(stream: &mut TcpStream, count: usize) -> String {
+    stream.write_all(b"?").expect("it is written");
+    let mut answer = vec![0; count];
     stream.read_exact(&mut answer).expect("it is answered");
     String::from_utf8(answer).expect("text")
 }
@@ -226,6 +236,46 @@ fn f11_every_loop_listens_with_the_options() {
     }
 }
 
+thread_local! {
+    /// What a loop answers with: its own settings.
+    static WORD: Cell<&'static str> = const { Cell::new("old\n") };
+}
+
+#[test]
+fn d3_hangup_reaches_every_loop_and_connections_stay() {
+    struct Answer;
+    impl Protocol for Answer {
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            input.take_all();
+            conn.write(WORD.get());
+            Ok(())
+        }
+    }
+    for backend in BACKENDS {
+        let (sender, reloaded) = channel();
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(3).backend(backend);
+        let server = server.placement(Placement::RoundRobin).on_thread_start(move |lp, index| {
+            let sender = sender.clone();
+            let reload = move |_: &Loop| {
+                WORD.set("new\n");
+                let _ = sender.send(index); // the case may have heard enough
+            };
+            lp.on_signal(Signal::HUP.as_raw(), reload).expect("it listens");
+        });
+        let running = server.start(|_| Answer).unwrap();
+        let mut streams: Vec<TcpStream> = (0..3).map(|_| connect(address(&running, 0))).collect();
+        assert!(streams.iter_mut().all(|stream| ask_for(stream, 4) == "old\n"));
+        kill_process(getpid(), Signal::HUP).unwrap();
+        let hear = |_| reloaded.recv_timeout(PATIENCE).expect("a loop hears it");
+        let told: HashSet<usize> = (0..3).map(hear).collect();
+        assert_eq!(told.len(), 3, "each of them once");
+        assert!(streams.iter_mut().all(|stream| ask_for(stream, 4) == "new\n"));
+        running.handle().stop();
+        drop(streams);
+        running.join().unwrap();
+    }
+}
+
 #[test]
 fn g4_loops_are_as_many_as_the_processors_there_are() {
     let loops = || {
@@ -256,18 +306,16 @@ fn g4_pinned_loops_take_processors_in_turn() {
             sender.send((index, mine)).expect("the case waits");
         });
         let running = server.start(|_| Asker).unwrap();
-        let mut seen: Vec<(usize, Vec<usize>)> = seen.iter().take(count).collect();
+        let look = |_| seen.recv_timeout(PATIENCE).expect("each loop begins");
+        let mut seen: Vec<(usize, Vec<usize>)> = (0..count).map(look).collect();
         seen.sort();
         for (index, mine) in seen {
             assert_eq!(mine, [processors[index % processors.len()]], "loop {index} on {backend}");
         }
         // What is offloaded is not crowded there.
         let mut stream = connect(address(&running, 0));
-        let all = format!("{processors:?}\n");
-        stream.write_all(b"?").unwrap();
-        let mut answer = vec![0; all.len()];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(String::from_utf8(answer).unwrap(), all);
+        let all = format!("{processors:?}");
+        assert_eq!(ask_for(&mut stream, all.len()), all);
         running.handle().stop();
         drop(stream);
         running.join().unwrap();
@@ -279,7 +327,7 @@ fn g4_pinned_loops_take_processors_in_turn() {
             input.take_all();
             let look = || Processors::of_this_thread().unwrap().numbers();
             let answer = |conn: &mut Conn<'_>, numbers: Result<Vec<usize>, _>| {
-                conn.write(format!("{:?}\n", numbers.map_err(io::Error::other)?));
+                conn.write(format!("{:?}", numbers.map_err(io::Error::other)?));
                 Ok(())
             };
             conn.offload(look, answer).map_err(io::Error::other)
