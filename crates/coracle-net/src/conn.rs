@@ -11,6 +11,7 @@ use coracle_loop::demux::{Address, Handle, SocketOption, TcpInfo};
 use coracle_loop::{Loop, OffloadError, Overloaded};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -151,6 +152,42 @@ impl Conn<'_> {
     /// leaves the group it was in.
     pub fn join_rate_group(&mut self, group: &RateGroup) {
         self.link.join_rate_group(self.lp, group);
+    }
+
+    /// Lets the peer pass descriptors, on a Unix socket (SCM_RIGHTS): up to `limit` of them may wait until they
+    /// are [taken](Conn::take_descriptors), more end the connection ([`Reason::InputLimit`]). None are accepted
+    /// unless this is called, in [`on_open`](Protocol::on_open): the kernel closes those that come before. Such a
+    /// connection keeps 16 KiB to receive into.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, Protocol};
+    /// # use std::io;
+    /// struct Heir;
+    ///
+    /// impl Protocol for Heir {
+    ///     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+    ///         conn.accept_descriptors(1);
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+    ///         if input.take_line() == Some(b"a listening socket") {
+    ///             let socket = conn.take_descriptors().pop().ok_or(io::ErrorKind::InvalidData)?;
+    ///             println!("inherited {socket:?}");
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # let _ = Heir;
+    /// ```
+    pub fn accept_descriptors(&mut self, limit: usize) {
+        self.link.accept_descriptors(self.lp, limit);
+    }
+
+    /// The descriptors that have come with what was received so far, and were not taken. Whatever a peer passes
+    /// may be something else than it says. To pass some: [`Packet::descriptors`].
+    pub fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        self.link.take_descriptors()
     }
 
     /// Takes the socket out of the connection once everything written is sent: `taker` gets it, with what was

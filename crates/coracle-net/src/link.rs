@@ -22,6 +22,7 @@
 mod errand;
 mod layers;
 mod pacing;
+mod passing;
 mod receiving;
 mod sending;
 
@@ -34,6 +35,7 @@ use coracle_loop::{Complete, IdleTimer, Loop, Timer};
 use errand::Errands;
 use layers::Layers;
 use pacing::Pace;
+use passing::Passing;
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::net::Shutdown;
@@ -104,6 +106,8 @@ struct State {
     late: bool,
     /// Bytes do not go straight between socket and protocol: it is aborted, has layers, or a limit of its rate.
     detour: bool,
+    /// A piece was received at once, and its turn comes.
+    has_piece: bool,
     /// The receive in flight.
     receiving: Option<Token>,
     output: Output,
@@ -128,6 +132,7 @@ struct Rare {
     stalled: Option<Timer>,
     layers: Option<Box<Layers>>,
     pace: Option<Box<Pace>>,
+    passing: Option<Passing>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +181,7 @@ impl Link {
                     aborted: false,
                     late: false,
                     detour: false,
+                    has_piece: false,
                     receiving: None,
                     output: Output::default(),
                     counted: 0,
@@ -529,7 +535,7 @@ impl Link {
         if let Some(token) = state.receiving {
             return lp.cancel(token); // comes back here when that has ended
         }
-        if state.has_piece() {
+        if state.has_piece {
             return; // the same
         }
         drop(state);
@@ -560,7 +566,7 @@ impl Link {
         self.discard_output(output);
         let rare = *rare.unwrap_or_default();
         let Rare { closing, aborting, next_protocol, hijacker, errands, .. } = rare;
-        let Rare { deadline, stalled, layers, pace, .. } = rare;
+        let Rare { deadline, stalled, layers, pace, passing, .. } = rare;
         for timer in deadline.into_iter().chain(stalled) {
             timer.cancel();
         }
@@ -571,7 +577,7 @@ impl Link {
         self.discard(hijacker);
         errands.into_answers().for_each(|answer| self.discard(answer));
         layers.into_iter().for_each(|layers| self.discard_layers(*layers));
-        drop(pace);
+        drop((pace, passing));
         Some(match (aborting, closing) {
             (Some(reason), before) => {
                 self.discard(before);
@@ -616,6 +622,7 @@ impl State {
                 && rare.stalled.is_none()
                 && rare.layers.is_none()
                 && rare.pace.is_none()
+                && rare.passing.is_none()
         });
         if vacant {
             self.rare = None;

@@ -16,6 +16,7 @@ use crate::packet::{Kind, Packet};
 use coracle_loop::demux::{Handle, Memory, Payload};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// How many packets one send takes at most; the kernel is asked again for the rest.
 const PACKETS_PER_SEND: usize = 64;
@@ -48,6 +49,8 @@ pub(crate) enum Front<'a> {
 pub(crate) enum Next {
     /// These bytes, which come back to [`Output::sent`].
     Memory(Payload),
+    /// The same, with descriptors.
+    Message { payload: Payload, descriptors: Vec<OwnedFd> },
     /// This stretch of a file.
     File { file: Handle, offset: u64, count: usize },
     /// Nothing to send: this is to be called.
@@ -101,8 +104,8 @@ impl Output {
 
     fn count(&mut self, packet: &Packet) {
         self.bytes += packet.len();
-        if !packet.is_memory() {
-            self.file_bytes += packet.len();
+        if let Kind::File { count, .. } = packet.0 {
+            self.file_bytes += count;
         }
     }
 
@@ -130,6 +133,7 @@ impl Output {
                     self.begin_front(); // it stays in front while it is sent
                     Next::File { file, offset, count }
                 }
+                Kind::Descriptors { .. } => self.take_message(usize::MAX)?,
                 _ => return self.take_mark().map(Next::Mark),
             },
             1 => Next::Memory(Payload::One(self.take_memory()?)),
@@ -152,6 +156,7 @@ impl Output {
                 self.begin_front();
                 Next::File { file, offset, count: count.min(limit) }
             }
+            Kind::Descriptors { .. } => self.take_message(limit)?,
             Kind::Memory(memory) if memory.len() <= limit => {
                 Next::Memory(Payload::One(self.take_memory()?))
             }
@@ -169,7 +174,9 @@ impl Output {
     /// What is in front, for who takes it in pieces and sends it by another way.
     pub(crate) fn front(&self) -> Option<Front<'_>> {
         Some(match &self.packets.front()?.0 {
-            Kind::Memory(memory) => Front::Memory(memory.as_slice()),
+            Kind::Memory(memory) | Kind::Descriptors { memory, .. } => {
+                Front::Memory(memory.as_slice())
+            }
             &Kind::File { file, offset, count } => Front::File { file, offset, count },
             Kind::Mark(_) => Front::Mark,
         })
@@ -179,7 +186,7 @@ impl Output {
     pub(crate) fn consume(&mut self, taken: usize) {
         let Some(packet) = self.packets.front_mut() else { return };
         match &mut packet.0 {
-            Kind::Memory(memory) => memory.advance(taken),
+            Kind::Memory(memory) | Kind::Descriptors { memory, .. } => memory.advance(taken),
             Kind::File { offset, count, .. } => {
                 *offset += taken as u64;
                 *count -= taken;
@@ -200,8 +207,24 @@ impl Output {
         self.fixed = self.fixed.saturating_sub(1);
         match self.packets.pop_front()?.0 {
             Kind::Memory(memory) => Some(memory),
-            Kind::File { .. } | Kind::Mark(_) => None,
+            Kind::Descriptors { .. } | Kind::File { .. } | Kind::Mark(_) => None,
         }
+    }
+
+    /// Takes out the descriptors in front, with at most `limit` of their bytes. The rest are bytes like others.
+    fn take_message(&mut self, limit: usize) -> Option<Next> {
+        self.fixed = self.fixed.saturating_sub(1);
+        let Kind::Descriptors { mut memory, descriptors } = self.packets.pop_front()?.0 else {
+            return None;
+        };
+        if memory.len() > limit {
+            let piece = memory.as_slice()[..limit].to_vec();
+            memory.advance(limit);
+            self.packets.push_front(Packet(Kind::Memory(memory)));
+            self.fixed += 1; // it has begun
+            memory = piece.into();
+        }
+        Some(Next::Message { payload: Payload::One(memory), descriptors })
     }
 
     /// Takes out the mark in front, if one is.
@@ -209,7 +232,7 @@ impl Output {
         self.fixed = self.fixed.saturating_sub(1);
         match self.packets.pop_front()?.0 {
             Kind::Mark(mark) => Some(mark),
-            Kind::Memory(_) | Kind::File { .. } => None,
+            Kind::Memory(_) | Kind::Descriptors { .. } | Kind::File { .. } => None,
         }
     }
 
@@ -371,6 +394,36 @@ mod tests {
         assert_eq!(output.bytes(), 6);
         output.consume(6);
         assert!(output.is_empty() && output.front().is_none());
+    }
+
+    #[test]
+    fn f6_descriptors_go_with_the_first_bytes_whatever_is_sent_short() {
+        for limit in [1, 3, usize::MAX] {
+            let mut output = Output::default();
+            let file = std::fs::File::open("/dev/null").unwrap();
+            output.push("before ".into());
+            output.push(Packet::descriptors("with them", vec![file.into()]));
+            output.push(" after".into());
+            assert_eq!((output.bytes(), output.memory_bytes()), (22, 22));
+            let (mut all, mut passed) = (String::new(), Vec::new());
+            while let Some(next) = output.next_piece(limit) {
+                let payload = match next {
+                    Next::Memory(payload) => payload,
+                    Next::Message { payload, descriptors } => {
+                        passed.push((all.len(), descriptors.len()));
+                        payload
+                    }
+                    Next::File { .. } | Next::Mark(_) => panic!("there is none"),
+                };
+                output.push_urgent("".into());
+                let Payload::One(memory) = &payload else { panic!("one piece") };
+                let short = memory.len().div_ceil(2);
+                all.push_str(std::str::from_utf8(&memory.as_slice()[..short]).unwrap());
+                output.sent(payload, short);
+            }
+            assert_eq!(all, "before with them after");
+            assert_eq!(passed, [(7, 1)], "with the first byte of theirs");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::output::Mark;
 use bytes::Bytes;
 use coracle_loop::demux::{Handle, Memory};
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 /// What one `write` sends, as a whole: nothing else of the connection's goes between its bytes.
 ///
@@ -21,6 +22,11 @@ pub struct Packet(pub(crate) Kind);
 
 pub(crate) enum Kind {
     Memory(Memory),
+    /// Bytes, and descriptors that go with the first of them.
+    Descriptors {
+        memory: Memory,
+        descriptors: Vec<OwnedFd>,
+    },
     File {
         file: Handle,
         offset: u64,
@@ -42,10 +48,33 @@ impl Packet {
         Packet(Kind::File { file, offset, count })
     }
 
+    /// Descriptors for a peer on a Unix socket, and bytes with which they come: at least one, and no more than 253
+    /// descriptors. Ours are closed when they are sent.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, Packet};
+    /// fn on_data(conn: &mut Conn<'_>, _: &mut Buffer) -> std::io::Result<()> {
+    ///     let file = std::fs::File::open("/etc/hostname")?;
+    ///     conn.write(Packet::descriptors("here is the file\n", vec![file.into()]));
+    ///     Ok(())
+    /// }
+    /// # let _ = on_data;
+    /// ```
+    ///
+    /// On other sockets they end the connection with an error, and on one with [layers](crate::Layer), too.
+    ///
+    /// # Panics
+    /// When there are no bytes: then nothing would be sent.
+    pub fn descriptors(bytes: impl Into<Bytes>, descriptors: Vec<OwnedFd>) -> Packet {
+        let bytes: Bytes = bytes.into();
+        assert!(!bytes.is_empty(), "descriptors travel with bytes, at least one");
+        Packet(Kind::Descriptors { memory: bytes.into(), descriptors })
+    }
+
     /// How many bytes are left to send.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Kind::Memory(memory) => memory.len(),
+            Kind::Memory(memory) | Kind::Descriptors { memory, .. } => memory.len(),
             Kind::File { count, .. } => *count,
             Kind::Mark(_) => 0,
         }
@@ -54,6 +83,10 @@ impl Packet {
     /// Whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    pub(crate) fn has_descriptors(&self) -> bool {
+        matches!(self.0, Kind::Descriptors { .. })
     }
 
     pub(crate) fn is_memory(&self) -> bool {

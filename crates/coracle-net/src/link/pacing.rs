@@ -33,8 +33,6 @@ pub(super) struct Pace {
     waits_to_send: bool,
     /// How much of what may pass was taken for the send in flight.
     sending: usize,
-    /// A piece was received at once, and its turn comes.
-    has_piece: bool,
 }
 
 #[derive(Default)]
@@ -155,23 +153,25 @@ impl Link {
     /// Receives as much as may be received now.
     pub(super) fn receive_piece(self: &Rc<Self>, lp: &Loop) {
         let mut state = self.change();
-        let Some(pace) = state.pace() else { return };
-        let room = match pace.ask(lp, Direction::Receive, PIECE_BYTES) {
-            Ok(room) => room,
-            Err(gate) => {
+        let room = match state.pace().map(|pace| pace.ask(lp, Direction::Receive, PIECE_BYTES)) {
+            None => PIECE_BYTES,
+            Some(Ok(room)) => room,
+            Some(Err(gate)) => {
                 state.paused |= Pause::RATE;
                 return gate.wait(lp, self, usize::MAX);
             }
         };
+        let (socket, space) = (self.socket, vec![0; room].into());
+        let operation = match state.descriptor_room() {
+            None => Operation::Receive { socket, space },
+            Some(limit) => Operation::ReceiveMessage { socket, space, limit_descriptors: limit },
+        };
         drop(state);
-        let operation = Operation::Receive { socket: self.socket, space: vec![0; room].into() };
         match lp.submit(operation, self, RECEIVED_PIECE) {
             Submitted::Pending(token) => self.change().receiving = Some(token),
             Submitted::Done(finished) => {
                 // When its turn comes: one who always has something must not go ever deeper.
-                if let Some(pace) = self.change().pace() {
-                    pace.has_piece = true;
-                }
+                self.change().has_piece = true;
                 let link = Rc::clone(self);
                 lp.defer(move |lp| link.received_piece(lp, finished));
             }
@@ -183,21 +183,26 @@ impl Link {
         let Finished { result, payload } = finished;
         let mut state = self.change();
         state.receiving = None;
-        if let Some(pace) = state.pace() {
-            pace.has_piece = false;
-        }
+        state.has_piece = false;
         state.end_pace();
         drop(state);
+        let result = result.map(|outcome| match outcome {
+            Outcome::Count(count) => count,
+            Outcome::Message(message) => {
+                self.keep_descriptors(message.descriptors);
+                message.count
+            }
+            other => unreachable!("a receive does not give {other:?}"),
+        });
         match result {
-            Ok(Outcome::Count(0)) => return self.wire_ended(lp),
-            Ok(Outcome::Count(count)) => {
+            Ok(0) => return self.wire_ended(lp),
+            Ok(count) => {
                 let mut bytes = payload.into_vec();
                 bytes.truncate(count);
                 self.received_on_detour(lp, count, |input| input.extend_from_slice(&bytes));
             }
             Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
             Err(error) => self.abort(Reason::Failed(error)),
-            Ok(other) => unreachable!("a receive does not give {other:?}"),
         }
         self.settle(lp);
         self.read_on(lp);
@@ -211,7 +216,7 @@ impl State {
 
     /// Forgets the rate if there is none any more, and nothing is on its way that was paced.
     fn end_pace(&mut self) {
-        if self.pace().is_some_and(|pace| pace.is_unlimited() && !pace.has_piece) {
+        if !self.has_piece && self.pace().is_some_and(|pace| pace.is_unlimited()) {
             self.rare().pace = None;
             self.detour = self.aborted || self.is_layered();
             self.tidy();
@@ -220,13 +225,8 @@ impl State {
 
     /// Whether it receives piece by piece. Who only waits for the end of the stream does not.
     pub(super) fn receives_pieces(&self) -> bool {
-        self.detour && self.phase != Phase::Draining && self.paces(Direction::Receive)
-    }
-
-    /// Whether a piece was received, and its turn comes.
-    pub(super) fn has_piece(&self) -> bool {
-        let pace = self.rare.as_ref().and_then(|rare| rare.pace.as_ref());
-        pace.is_some_and(|pace| pace.has_piece)
+        let paced = self.detour && self.paces(Direction::Receive);
+        self.phase != Phase::Draining && (paced || self.descriptor_room().is_some())
     }
 
     fn paces(&self, direction: Direction) -> bool {
@@ -244,7 +244,7 @@ impl State {
     /// Notes what is about to be sent.
     pub(super) fn charge_sent(&mut self, next: &Next) {
         let count = match next {
-            Next::Memory(payload) => payload.len(),
+            Next::Memory(payload) | Next::Message { payload, .. } => payload.len(),
             Next::File { count, .. } => *count,
             Next::Mark(_) => return,
         };
@@ -284,7 +284,7 @@ mod tests {
             link.limit_rate(&lp, &RateLimit { receive_bytes_per_second, ..RateLimit::default() });
             assert!(!link.is_calm());
             link.pause(&lp, Pause::USER); // so that it does not go on receiving
-            link.change().pace().expect("it has a rate").has_piece = has_piece;
+            link.change().has_piece = has_piece;
             link.limit_rate(&lp, &RateLimit::default());
             if has_piece {
                 assert!(link.state.borrow().rare.is_some(), "a piece is on its way");

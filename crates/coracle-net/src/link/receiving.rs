@@ -50,7 +50,7 @@ impl Link {
     /// Receives, if that is wanted and not under way.
     pub(super) fn read_on(self: &Rc<Self>, lp: &Loop) {
         let state = self.state.borrow();
-        if !state.reads() || state.ended || state.receiving.is_some() || state.has_piece() {
+        if !state.reads() || state.ended || state.receiving.is_some() || state.has_piece {
             return;
         }
         let paced = state.receives_pieces();

@@ -1,11 +1,11 @@
 //! Bytes out: what a callback writes is sent together, and the rest when there is room.
 
-use super::{Link, Pause, Phase, SENT, SENT_FILE, State};
+use super::{Link, Pause, Phase, SENT, SENT_FILE, State, layers};
 use crate::output::{Mark, Next, Output};
 use crate::packet::Kind;
 use crate::{Packet, Reason};
 use coracle_loop::Loop;
-use coracle_loop::demux::{Finished, Operation, Outcome, Payload, Submitted};
+use coracle_loop::demux::{Finished, Operation, Outcome, Outgoing, Payload, Submitted};
 use std::io;
 use std::rc::Rc;
 
@@ -47,21 +47,27 @@ impl Link {
         {
             return self.write_slice(memory.as_slice());
         }
-        self.spill();
-        let mut state = self.change();
-        if state.accepts_output() {
-            state.queue().push(packet);
-        }
+        self.queue_packet(packet, Output::push);
     }
 
     pub(crate) fn write_urgent(&self, packet: Packet) {
+        self.queue_packet(packet, Output::push_urgent);
+    }
+
+    fn queue_packet(&self, packet: Packet, push: fn(&mut Output, Packet)) {
         if packet.is_empty() {
             return;
         }
         self.spill();
         let mut state = self.change();
+        if packet.has_descriptors() && state.is_layered() {
+            drop(state);
+            return self.close(Reason::Refused(layers::unsupported(
+                "descriptors cannot pass through layers, which change bytes",
+            )));
+        }
         if state.accepts_output() {
-            state.queue().push_urgent(packet);
+            push(state.queue(), packet);
         }
     }
 
@@ -166,6 +172,10 @@ impl Link {
             let Some(next) = next else { break };
             let (operation, tag) = match next {
                 Next::Memory(payload) => (Operation::Send { socket: self.socket, payload }, SENT),
+                Next::Message { payload, descriptors } => {
+                    let message = Box::new(Outgoing { payload, to: None, descriptors });
+                    (Operation::SendMessage { socket: self.socket, message }, SENT)
+                }
                 Next::File { file, offset, count } => {
                     (Operation::SendFile { socket: self.socket, file, offset, count }, SENT_FILE)
                 }

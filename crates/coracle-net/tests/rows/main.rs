@@ -16,6 +16,7 @@ mod layers;
 mod listening;
 mod memory;
 mod moments;
+mod passing;
 mod pausing;
 mod peers;
 mod rates;
@@ -131,6 +132,13 @@ suite! {
             f11_listener_takes_a_socket_with_options,
             i8_over_capacity_is_told_and_closed,
             f1_closed_listener_leaves_its_connections_alone,
+        }
+        passing::{
+            f6_descriptors_travel_both_ways,
+            f6_descriptors_keep_their_place_among_bytes,
+            f6_descriptors_that_nobody_asked_for_are_closed,
+            f6_more_descriptors_than_may_wait_end_the_connection,
+            f6_descriptors_do_not_pass_through_a_layer,
         }
         memory::{
             e11_connection_that_has_more_to_keep_pays,
