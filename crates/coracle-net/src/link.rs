@@ -698,5 +698,6 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.discard(self.leave());
         self.tell_closed(&Reason::Stopped);
+        self.service.memory.change(self.state.get_mut().counted, 0);
     }
 }

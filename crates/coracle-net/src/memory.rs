@@ -127,6 +127,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
+        debug_assert_eq!(self.counted.get(), 0, "connections go before their service");
         if let Some(limit) = &self.limit {
             limit.give_back(self.drawn.get());
         }
@@ -144,7 +145,8 @@ mod tests {
         let share = Share::new(Some(limit.clone()));
         assert!(share.change(0, 1000));
         assert!(share.is_full() && !share.change(0, 1));
-        assert!(share.change(1000, 0) && !share.is_full());
+        assert!(share.change(1000, 400) && !share.is_full());
+        assert!(share.change(400, 0));
         drop(share);
         assert_eq!(limit.used_bytes(), 0, "a loop that is gone keeps nothing");
     }
@@ -170,6 +172,9 @@ mod tests {
                 let sum: usize = held.iter().sum();
                 prop_assert!((sum..=bytes).contains(&limit.used_bytes()));
                 prop_assert!(limit.used_bytes() < sum + 2 * 3 * limit.all.step);
+            }
+            for (who, held) in held.into_iter().enumerate() {
+                prop_assert!(shares[who / 2].change(held, 0));
             }
         }
     }

@@ -25,7 +25,7 @@ use client::{Client, End};
 use coracle_loop::Loop;
 use coracle_loop::demux::Address;
 use coracle_loop::demux::sim::{Faults, Kernel};
-use coracle_net::{Listener, Settings};
+use coracle_net::{Listener, MemoryLimit, Settings};
 use ledger::Ledger;
 use protocols::Talker;
 use random::Random;
@@ -393,6 +393,7 @@ fn settings(random: &mut Random, demanding: bool) -> Settings {
         low_mark_bytes: random.below(high_mark_bytes as u64 + 1) as usize,
         limit_output_bytes: 1 << 20,
         limit_input_bytes: 64 << 10,
+        limit_memory: Some(MemoryLimit::new(64 << 20)),
         write_timeout: random.chance(0.5).then_some(Duration::from_secs(100_000)),
         drain: Duration::from_secs(100_000),
         ..Settings::default()
@@ -403,6 +404,10 @@ fn settings(random: &mut Random, demanding: bool) -> Settings {
         settings.idle_timeout = random.chance(0.5).then_some(Duration::from_millis(300));
         settings.write_timeout = random.chance(0.5).then_some(Duration::from_millis(50));
         settings.drain = random.duration(Duration::from_millis(200));
+        if random.chance(0.5) {
+            let bytes = 100 + random.below(4000) as usize;
+            settings.limit_memory = Some(MemoryLimit::new(bytes));
+        }
         settings.limit_connections = 1 + random.below(3) as usize;
         settings.busy_message = if random.chance(0.7) { BUSY } else { &[] }.into();
     }
