@@ -3,8 +3,8 @@
 use coracle_loop::demux::{Address, Backend, Descriptor, Processors, pin_thread};
 use coracle_loop::{Loop, PostError};
 use coracle_net::{
-    Buffer, CapacitySettings, Conn, ConnHandle, ListenOptions, Placement, Protocol, Reason, Running,
-    Server, Settings, attach, available_cores, memory_bytes,
+    Buffer, CapacitySettings, Conn, ConnHandle, ListenOptions, Placement, Protocol, Reason,
+    Running, Server, Settings, attach, available_cores, memory_bytes,
 };
 use rustix::net::sockopt;
 use rustix::process::{Signal, getpid, kill_process};
