@@ -108,6 +108,10 @@ struct State {
     detour: bool,
     /// A piece was received at once, and its turn comes.
     has_piece: bool,
+    /// It has sent as much as it may in one go; the next turn goes on with it.
+    resting: bool,
+    /// How much it has sent since it was last somebody else's turn.
+    turn_bytes: usize,
     /// The receive in flight.
     receiving: Option<Token>,
     output: Output,
@@ -182,6 +186,8 @@ impl Link {
                     late: false,
                     detour: false,
                     has_piece: false,
+                    resting: false,
+                    turn_bytes: 0,
                     receiving: None,
                     output: Output::default(),
                     counted: 0,
@@ -523,6 +529,7 @@ impl Link {
     /// Closes the socket and tells the protocol, once.
     fn finish(self: &Rc<Self>, lp: &Loop) {
         let Some(reason) = self.leave() else { return };
+        self.service.stats.ended_by(&reason);
         let _ = lp.submit(Operation::Close { handle: self.socket }, self, CLOSED);
         self.tell_closed(&reason);
         self.discard(reason);

@@ -21,6 +21,10 @@ use std::os::fd::OwnedFd;
 /// How many packets one send takes at most; the kernel is asked again for the rest.
 const PACKETS_PER_SEND: usize = 64;
 
+/// From how many bytes on a connection leaves the rest for the next turn; so no send begins another packet behind
+/// so many.
+pub(crate) const BYTES_PER_TURN: usize = 1 << 20;
+
 /// Something to be called when everything before it has been sent.
 pub(crate) type Mark = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
 
@@ -125,13 +129,18 @@ impl Output {
         if self.in_flight {
             return None;
         }
-        let memories =
-            self.packets.iter().take(PACKETS_PER_SEND).take_while(|it| it.is_memory()).count();
+        let mut bytes = 0;
+        let fits = |packet: &&Packet| {
+            let fits = packet.is_memory() && bytes < BYTES_PER_TURN;
+            bytes += packet.len();
+            fits
+        };
+        let memories = self.packets.iter().take(PACKETS_PER_SEND).take_while(fits).count();
         let next = match memories {
             0 => match &self.packets.front()?.0 {
                 &Kind::File { file, offset, count } => {
                     self.begin_front(); // it stays in front while it is sent
-                    Next::File { file, offset, count }
+                    Next::File { file, offset, count: count.min(BYTES_PER_TURN) }
                 }
                 Kind::Descriptors { .. } => self.take_message(usize::MAX)?,
                 _ => return self.take_mark().map(Next::Mark),

@@ -1,5 +1,6 @@
 //! Counters that one loop writes and anybody reads.
 
+use crate::Reason;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only goes up. One thread adds, so no bus lock is needed; any thread reads.
@@ -30,6 +31,9 @@ pub(crate) struct ServiceStats {
     pub(crate) turned_away: Counter,
     pub(crate) panics: Counter,
     pub(crate) out_of_memory: Counter,
+    input_limit: Counter,
+    slow_reader: Counter,
+    deadline: Counter,
     pub(crate) received: Counter,
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
@@ -52,6 +56,12 @@ pub struct Stats {
     /// Connections that ended because all of them together had too much waiting
     /// ([`MemoryLimit`](crate::MemoryLimit)).
     pub out_of_memory: u64,
+    /// Connections that ended by [`Reason::InputLimit`].
+    pub input_limit: u64,
+    /// Connections that ended by [`Reason::SlowReader`].
+    pub slow_reader: u64,
+    /// Connections that ended by [`Reason::Deadline`].
+    pub deadline: u64,
     /// How often bytes were received.
     pub received: u64,
     /// Bytes received.
@@ -73,6 +83,9 @@ impl Stats {
         self.turned_away += other.turned_away;
         self.panics += other.panics;
         self.out_of_memory += other.out_of_memory;
+        self.input_limit += other.input_limit;
+        self.slow_reader += other.slow_reader;
+        self.deadline += other.deadline;
         self.received += other.received;
         self.received_bytes += other.received_bytes;
         self.sent_bytes += other.sent_bytes;
@@ -80,6 +93,16 @@ impl Stats {
 }
 
 impl ServiceStats {
+    /// Counts a connection that met a limit.
+    pub(crate) fn ended_by(&self, reason: &Reason) {
+        match reason {
+            Reason::InputLimit => self.input_limit.add(1),
+            Reason::SlowReader => self.slow_reader.add(1),
+            Reason::Deadline => self.deadline.add(1),
+            _ => {}
+        }
+    }
+
     pub(crate) fn read(&self) -> Stats {
         Stats {
             opened: self.opened.get(),
@@ -87,6 +110,9 @@ impl ServiceStats {
             turned_away: self.turned_away.get(),
             panics: self.panics.get(),
             out_of_memory: self.out_of_memory.get(),
+            input_limit: self.input_limit.get(),
+            slow_reader: self.slow_reader.get(),
+            deadline: self.deadline.get(),
             received: self.received.get(),
             received_bytes: self.received_bytes.get(),
             sent_bytes: self.sent_bytes.get(),

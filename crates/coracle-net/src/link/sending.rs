@@ -1,7 +1,7 @@
 //! Bytes out: what a callback writes is sent together, and the rest when there is room.
 
 use super::{Link, Pause, Phase, SENT, SENT_FILE, State, layers};
-use crate::output::{Mark, Next, Output};
+use crate::output::{BYTES_PER_TURN, Mark, Next, Output};
 use crate::packet::Kind;
 use crate::{Packet, Reason};
 use coracle_loop::Loop;
@@ -155,14 +155,12 @@ impl Link {
     pub(super) fn pump(self: &Rc<Self>, lp: &Loop) {
         let mut marks = 0;
         loop {
-            if marks == MARKS_PER_TURN {
-                let link = Rc::downgrade(self);
-                lp.defer(move |lp| {
-                    if let Some(link) = link.upgrade() {
-                        link.settle(lp);
-                    }
-                });
+            let State { resting, turn_bytes, .. } = *self.state.borrow();
+            if resting {
                 break;
+            }
+            if marks == MARKS_PER_TURN || turn_bytes >= BYTES_PER_TURN {
+                break self.rest(lp);
             }
             let detour = self.state.borrow().detour;
             let next = match detour {
@@ -201,6 +199,7 @@ impl Link {
         }
         let settings = &self.service.settings;
         let mut state = self.change();
+        state.turn_bytes = 0;
         let waiting = state.output_bytes();
         let unread = self.input.borrow().len() + state.undecoded_bytes();
         if !self.service.memory.change(state.counted, waiting + unread) {
@@ -228,6 +227,19 @@ impl Link {
                 }
             });
         }
+    }
+
+    /// Sends no more in this turn: a peer that takes everything at once must not keep the loop from the others.
+    #[cold]
+    fn rest(self: &Rc<Self>, lp: &Loop) {
+        self.change().resting = true;
+        let link = Rc::downgrade(self);
+        lp.defer(move |lp| {
+            if let Some(link) = link.upgrade() {
+                link.change().resting = false;
+                link.settle(lp);
+            }
+        });
     }
 
     /// What is to be sent next by a connection with layers or a rate.
@@ -267,6 +279,7 @@ impl Link {
         match result {
             Ok(Outcome::Count(count)) => {
                 state.settle_sent(count);
+                state.turn_bytes += count;
                 self.service.stats.sent_bytes.add(count as u64);
                 if tag == SENT {
                     spent = state.output.sent(payload, count);

@@ -3,11 +3,14 @@
 use crate::harness::Harness;
 use crate::peers::{Pair, echo};
 use bytes::Bytes;
+use coracle_loop::demux::sim::Faults;
 use coracle_loop::demux::{OpenOptions, Operation, Outcome};
 use coracle_net::{Buffer, Conn, Packet, Protocol, Reason, Settings};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Text that is different everywhere, so that nothing can be lost, doubled or moved unnoticed.
@@ -28,6 +31,23 @@ pub(crate) fn e1_answer_larger_than_the_socket_arrives_whole(h: &Harness) {
     assert!(pair.receive_all() == whole, "it arrives whole");
 }
 
+pub(crate) fn e1_answer_is_tried_at_once_and_waits_only_without_room(h: &Harness) {
+    let much = if h.is_simulated() { 1 << 20 } else { 32 << 20 };
+    let faultless = h.is_simulated().then(|| h.simulated(Faults::none()));
+    let h = faultless.as_ref().unwrap_or(h);
+    let settings = Settings { limit_output_bytes: 64 << 20, ..Settings::default() };
+    let pair = Pair::new(h, settings, echo);
+    let write = |len: usize| {
+        pair.server.with(&h.lp, |conn| conn.write(vec![b'a'; len])).expect("it is open");
+        pair.server.with(&h.lp, |conn| conn.output_bytes()).expect("it is open")
+    };
+    assert_eq!(write(100), 0, "it was sent, and no turn was needed for it");
+    assert!(write(much) > 0, "there is no room for so much: it waits");
+    assert_eq!(h.receive(pair.client, 100 + much).len(), 100 + much);
+    h.run_for(Duration::from_millis(1));
+    assert_eq!(write(100), 0, "and at once again");
+}
+
 pub(crate) fn e2_owned_shared_and_borrowed_bytes_arrive_in_order(h: &Harness) {
     let shared = Bytes::from(pattern(100_000));
     let expected = [&b"head "[..], &shared, b" tail ", &shared, &pattern(9000), b"."].concat();
@@ -44,6 +64,82 @@ pub(crate) fn e2_owned_shared_and_borrowed_bytes_arrive_in_order(h: &Harness) {
     });
     pair.send(b"x");
     assert!(pair.receive_all() == expected);
+}
+
+/// Bytes that say when nobody needs them any more.
+struct Treasure(Vec<u8>, Arc<AtomicBool>);
+
+impl AsRef<[u8]> for Treasure {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Treasure {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+pub(crate) fn e2_bytes_are_sent_from_where_they_are_and_then_released(h: &Harness) {
+    let len = if h.is_simulated() { 100_000 } else { 12 << 20 }; // more than a socket takes
+    let released = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&released);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        conn.write(Bytes::from_owner(Treasure(vec![b't'; len], Arc::clone(&flag))));
+        Ok(())
+    });
+    pair.send(b"x");
+    pair.run_until_noted("data");
+    assert!(!released.load(Ordering::SeqCst), "they wait where they are: they were not copied");
+    assert_eq!(h.receive(pair.client, len).len(), len);
+    h.run_until(&released, |released| released.load(Ordering::SeqCst));
+    // So are those of a connection that ends before they are sent.
+    released.store(false, Ordering::SeqCst);
+    pair.send(b"x");
+    h.run_for(Duration::from_millis(5));
+    pair.close();
+    h.run_until(&released, |released| released.load(Ordering::SeqCst));
+}
+
+pub(crate) fn e3_packets_of_a_callback_are_sent_together(h: &Harness) {
+    const PACKETS: usize = 60;
+    let faults = Faults { limit_send_buffer_bytes: 16 << 20, ..Faults::benign() };
+    let roomy = h.is_simulated().then(|| h.simulated(faults));
+    let h = roomy.as_ref().unwrap_or(h);
+    let packet = |number: usize| pattern(10_000 + number); // too long to be copied next to each other
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        (0..PACKETS).for_each(|number| conn.write(packet(number)));
+        Ok(())
+    });
+    let before = h.is_simulated().then(|| h.kernel().operations());
+    let expected: Vec<u8> = (0..PACKETS).flat_map(packet).collect();
+    pair.send(b"x");
+    assert!(h.receive(pair.client, expected.len()) == expected);
+    if let Some(before) = before {
+        let operations = h.kernel().operations() - before;
+        assert!(operations < PACKETS as u64, "{operations} operations for {PACKETS} packets");
+    }
+}
+
+pub(crate) fn e3_room_is_reserved_behind_what_was_received(h: &Harness) {
+    // A decoder puts what it makes behind what it has, and what comes later goes behind that.
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        if input.unread().ends_with(b".") {
+            conn.write(input.take_all());
+        } else if input.len() == 3 {
+            let room = input.reserve(100);
+            room[..4].copy_from_slice(b"more");
+            input.commit(4);
+        }
+        Ok(())
+    });
+    pair.send(b"one");
+    pair.run_until_noted("data");
+    pair.send(b" end.");
+    assert_eq!(pair.receive(12), "onemore end.");
 }
 
 pub(crate) fn e2_file_is_sent_between_bytes(h: &Harness) {

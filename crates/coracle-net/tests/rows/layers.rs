@@ -42,7 +42,7 @@ pub(crate) fn i9_layer_changes_the_bytes_of_both_directions(h: &Harness) {
     assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
 }
 
-pub(crate) fn i9_bytes_are_held_back_until_a_frame_is_whole(h: &Harness) {
+pub(crate) fn e10_bytes_are_held_back_until_a_frame_is_whole(h: &Harness) {
     let pieces = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&pieces);
     let pair = layered(h, Settings::default(), Frames::default(), move |conn, input| {
@@ -170,7 +170,7 @@ fn resume(pair: &Pair<'_>) {
     );
 }
 
-pub(crate) fn i9_layers_stack(h: &Harness) {
+pub(crate) fn e10_layers_stack(h: &Harness) {
     struct Both(Notes);
     impl Protocol for Both {
         fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {

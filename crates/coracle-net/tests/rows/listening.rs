@@ -1,4 +1,4 @@
-//! Rows F1, F8, F11, I8: who connects is served, or told that there is no room.
+//! Rows F1, F8, F11, I8 and T12: who connects is served, or told that there is no room; and it is counted.
 
 use crate::harness::Harness;
 use crate::peers::echo;
@@ -111,4 +111,45 @@ pub(crate) fn f1_closed_listener_leaves_its_connections_alone(h: &Harness) {
         refused.result.expect_err("nobody listens").kind(),
         io::ErrorKind::ConnectionRefused
     );
+}
+
+pub(crate) fn t12_who_meets_a_limit_is_counted(h: &Harness) {
+    let settings = Settings {
+        limit_input_bytes: 100,
+        high_mark_bytes: 100,
+        low_mark_bytes: 100,
+        limit_output_bytes: 100,
+        drain: Duration::from_millis(10),
+        limit_connections: 1,
+        ..Settings::default()
+    };
+    // What each of them is told to do.
+    let serve = |conn: &mut Conn<'_>, input: &mut Buffer| {
+        match input.unread() {
+            [b'f', ..] => conn.write(vec![b'x'; 64 << 20]), // flood it
+            [b'c', ..] => conn.close(),
+            _ => return Ok(()), // wait for more
+        }
+        input.take_all();
+        Ok(())
+    };
+    let listener = Listener::bind(&h.lp, &any(), settings, move |_| serve).expect("it listens");
+    let address = listener.local_address(&h.lp).expect("an address");
+    let closed = |count| h.run_until(&listener, move |it| it.stats().closed == count);
+    let unread = connect(h, &address);
+    h.run_until(&listener, |listener| listener.stats().open() == 1);
+    let over = connect(h, &address);
+    assert_eq!(h.receive(over, 1), b"");
+    h.send(unread, &[b'x'; 101]);
+    closed(1);
+    let slow = connect(h, &address);
+    h.send(slow, b"f");
+    closed(2);
+    let late = connect(h, &address);
+    h.send(late, b"c"); // and does not close its side
+    closed(3);
+    let stats = listener.stats();
+    let counts = [stats.turned_away, stats.input_limit, stats.slow_reader, stats.deadline];
+    assert_eq!(counts, [1, 1, 1, 1], "{stats:?}");
+    [unread, over, slow, late].into_iter().for_each(|client| h.close(client));
 }

@@ -8,6 +8,7 @@ mod conversation;
 mod descriptors;
 mod dropping;
 mod ending;
+mod fairness;
 mod flow;
 #[allow(dead_code)]
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
@@ -63,15 +64,22 @@ suite! {
             i2_switch_hands_over_what_is_left,
             i3_state_is_dropped_with_its_connection,
             i5_hijack_comes_after_the_output_and_with_the_rest_of_the_input,
+            i4_idle_connection_is_closed_on_time,
+            i4_idle_connection_may_be_asked_instead,
+            i5_foreign_descriptor_becomes_a_connection,
             f12_addresses_are_told,
             f12_what_the_kernel_knows_is_told,
             f11_option_is_set_on_a_live_connection,
         }
         flow::{
             e1_answer_larger_than_the_socket_arrives_whole,
+            e1_answer_is_tried_at_once_and_waits_only_without_room,
             e2_owned_shared_and_borrowed_bytes_arrive_in_order,
+            e2_bytes_are_sent_from_where_they_are_and_then_released,
             e2_file_is_sent_between_bytes,
             e2_file_larger_than_the_limit_of_output_is_sent,
+            e3_packets_of_a_callback_are_sent_together,
+            e3_room_is_reserved_behind_what_was_received,
             e4_urgent_packet_goes_between_packets,
             e6_producer_stops_at_the_high_mark_and_goes_on,
             e6_peer_that_does_not_read_is_not_read,
@@ -122,6 +130,7 @@ suite! {
             h1_task_runs_on_its_connection,
             h1_task_of_a_connection_that_is_gone_falls_back,
             h1_task_of_a_loop_that_is_gone_falls_back,
+            h4_something_is_done_later_and_every_so_often,
             g2_answers_of_offloaded_work_keep_their_order,
             g2_connection_that_closes_sends_the_answers_first,
             g2_our_side_ends_after_the_answers,
@@ -132,6 +141,12 @@ suite! {
             f11_listener_takes_a_socket_with_options,
             i8_over_capacity_is_told_and_closed,
             f1_closed_listener_leaves_its_connections_alone,
+            t12_who_meets_a_limit_is_counted,
+        }
+        fairness::{
+            e9_peer_that_floods_leaves_others_their_turn,
+            e9_peer_that_takes_everything_leaves_others_their_turn,
+            e9_file_leaves_others_their_turn,
         }
         passing::{
             f6_descriptors_travel_both_ways,
@@ -149,11 +164,11 @@ suite! {
         ending::{ e7_end_is_told_after_what_came_before_it }
         layers::{
             i9_layer_changes_the_bytes_of_both_directions,
-            i9_bytes_are_held_back_until_a_frame_is_whole,
+            e10_bytes_are_held_back_until_a_frame_is_whole,
             i9_handshake_comes_before_plain_bytes,
             i9_handshake_goes_on_while_output_waits_and_reading_is_paused,
             i9_paused_protocol_gets_nothing_though_its_layer_is_read,
-            i9_layers_stack,
+            e10_layers_stack,
             i9_pushed_in_the_middle_it_gets_what_was_not_read,
             i9_pushed_behind_output_that_waits_it_leaves_that_alone,
             i9_layer_that_fails_says_so_and_ends_the_connection,
@@ -181,10 +196,7 @@ suite! {
         }
     }
     sim: {
-        conversation::{
-            i4_idle_connection_is_closed_on_time,
-            i4_input_and_touch_put_it_off,
-        }
+        conversation::{ i4_input_and_touch_put_it_off }
         moments::{ e7_end_is_not_told_before_the_bytes_that_came_before_it }
         descriptors::{ f9_server_at_the_edge_of_its_limit_does_not_flood_the_log }
         flow::{ e6_stalled_reader_is_closed_on_time }

@@ -1,4 +1,4 @@
-//! Rows G2 and H1: reaching a connection from elsewhere, and work done elsewhere for a connection.
+//! Rows G2, H1 and H4: reaching a connection from elsewhere or later, and work done elsewhere for a connection.
 
 use crate::harness::Harness;
 use crate::peers::{Pair, echo};
@@ -162,4 +162,20 @@ pub(crate) fn g2_what_is_written_after_the_end_is_not_sent_with_the_answers(h: &
         pair.end();
         assert_eq!(pair.over().last().unwrap(), "close: closed");
     }
+}
+
+pub(crate) fn h4_something_is_done_later_and_every_so_often(h: &Harness) {
+    const LATER: Duration = Duration::from_millis(20);
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        input.take_all();
+        let (later, often) = (conn.handle(), conn.handle());
+        conn.lp().after(LATER, move |_| later.write("later "));
+        conn.lp().repeat(Duration::from_millis(5), 3, move |_| often.write("tick "), |_| ());
+        Ok(())
+    });
+    let start = h.lp.now();
+    pair.send(b"x");
+    let text = pair.receive(21);
+    assert!(h.lp.now() - start >= LATER, "not early");
+    assert_eq!((text.matches("tick ").count(), text.matches("later ").count()), (3, 1), "{text}");
 }

@@ -21,7 +21,7 @@ fn serving(test: &Test, plan: Plan<'_>) -> Subject {
     subject
 }
 
-pub(crate) fn connections_are_served_by_all_workers(test: &Test) {
+pub(crate) fn g3_connections_are_served_by_all_workers(test: &Test) {
     let mut subject = serving(test, Plan::USUAL);
     let workers = subject.workers();
     let mut clients = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn loops_of_a_worker_share_its_sockets(test: &Test) {
     }
 }
 
-pub(crate) fn killed_worker_is_replaced(test: &Test) {
+pub(crate) fn g3_killed_worker_is_replaced(test: &Test) {
     let mut subject = serving(test, Plan::USUAL);
     let before = subject.workers();
     let mut client = subject.connect();
@@ -79,7 +79,7 @@ pub(crate) fn killed_worker_is_replaced(test: &Test) {
     assert!(subject.end().success());
 }
 
-pub(crate) fn worker_that_hangs_leaves_connections_to_the_others(test: &Test) {
+pub(crate) fn g3_worker_that_hangs_leaves_connections_to_the_others(test: &Test) {
     let subject = serving(test, Plan::USUAL);
     let mut client = subject.connect();
     client.stream.write_all(b"hang").unwrap();
@@ -90,7 +90,7 @@ pub(crate) fn worker_that_hangs_leaves_connections_to_the_others(test: &Test) {
     assert!(strangers);
 }
 
-pub(crate) fn connection_that_waits_survives_the_only_worker(test: &Test) {
+pub(crate) fn g3_connection_that_waits_survives_the_only_worker(test: &Test) {
     let subject = serving(test, Plan { processes: 1, ..Plan::USUAL });
     let worker = *subject.workers().first().unwrap();
     let mut client = subject.connect();
@@ -102,7 +102,7 @@ pub(crate) fn connection_that_waits_survives_the_only_worker(test: &Test) {
     assert_ne!(client.server, worker);
 }
 
-pub(crate) fn worker_that_dies_at_its_start_is_started_after_growing_pauses(test: &Test) {
+pub(crate) fn g3_worker_that_dies_at_its_start_is_started_after_growing_pauses(test: &Test) {
     let mut subject = test.start(Plan { processes: 2, doomed: Some(1), ..Plan::USUAL });
     let births = |subject: &Subject| -> Vec<Duration> {
         let births = subject.said("born 1 ");

@@ -20,12 +20,12 @@ macro_rules! suite {
     (on $backend:ident) => {
         suite! {
             on $backend:
-            connections_are_served_by_all_workers
+            g3_connections_are_served_by_all_workers
             loops_of_a_worker_share_its_sockets
-            killed_worker_is_replaced
-            worker_that_hangs_leaves_connections_to_the_others
-            connection_that_waits_survives_the_only_worker
-            worker_that_dies_at_its_start_is_started_after_growing_pauses
+            g3_killed_worker_is_replaced
+            g3_worker_that_hangs_leaves_connections_to_the_others
+            g3_connection_that_waits_survives_the_only_worker
+            g3_worker_that_dies_at_its_start_is_started_after_growing_pauses
             request_to_end_ends_all_gracefully
             worker_that_does_not_end_is_killed
             second_request_to_end_ends_all_at_once
