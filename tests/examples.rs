@@ -139,7 +139,7 @@ fn embedded_loop_does_its_work_in_the_hosts_loop() {
 }
 
 #[test]
-fn echo_server_answers_on_every_backend() {
+fn r1_echo_server_answers_on_every_backend() {
     for backend in ["uring", "epoll", "poll", "select"] {
         let mut echo = Running::start("09_echo_server", &["127.0.0.1:0"], backend);
         let line = echo.line();
@@ -156,31 +156,33 @@ fn echo_server_answers_on_every_backend() {
 }
 
 #[test]
-fn chat_tells_everybody_else() {
-    let mut chat = Running::start("10_chat", &["127.0.0.1:0"], "");
-    let line = chat.line();
-    let address = line.strip_prefix("chat on ").unwrap().to_owned();
-    let join = || {
-        let stream = TcpStream::connect(&address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let name = stream.local_addr().unwrap().to_string();
-        let writer = stream.try_clone().unwrap();
-        let mut lines = BufReader::new(stream).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), format!("welcome, {name}"));
-        (name, lines, writer)
-    };
-    let (ann, mut anns, mut ann_says) = join();
-    let (bob, mut bobs, mut bob_says) = join();
-    assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has come"));
-    ann_says.write_all(b"ahoy\n").unwrap();
-    assert_eq!(bobs.next().unwrap().unwrap(), format!("{ann}: ahoy"));
-    bob_says.write_all(b"/quit\n").unwrap();
-    assert!(bobs.next().is_none(), "he is let go");
-    drop((bobs, bob_says));
-    assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has gone"));
-    drop((anns, ann_says));
-    chat.signal("TERM");
-    assert!(chat.end().0.success());
+fn r1_chat_tells_everybody_else_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut chat = Running::start("10_chat", &["127.0.0.1:0"], backend);
+        let line = chat.line();
+        let address = line.strip_prefix("chat on ").unwrap().to_owned();
+        let join = || {
+            let stream = TcpStream::connect(&address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let name = stream.local_addr().unwrap().to_string();
+            let writer = stream.try_clone().unwrap();
+            let mut lines = BufReader::new(stream).lines();
+            assert_eq!(lines.next().unwrap().unwrap(), format!("welcome, {name}"));
+            (name, lines, writer)
+        };
+        let (ann, mut anns, mut ann_says) = join();
+        let (bob, mut bobs, mut bob_says) = join();
+        assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has come"));
+        ann_says.write_all(b"ahoy\n").unwrap();
+        assert_eq!(bobs.next().unwrap().unwrap(), format!("{ann}: ahoy"));
+        bob_says.write_all(b"/quit\n").unwrap();
+        assert!(bobs.next().is_none(), "he is let go");
+        drop((bobs, bob_says));
+        assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has gone"));
+        drop((anns, ann_says));
+        chat.signal("TERM");
+        assert!(chat.end().0.success());
+    }
 }
 
 /// Runs an example that ends by itself, and gives what it printed.

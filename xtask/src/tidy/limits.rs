@@ -1,5 +1,5 @@
-//! Every limit in the code is in the table of docs/reference/limits.md, and what that says of the code is
-//! in the code.
+//! Every limit in the code is in the table of docs/reference/limits.md, with its answer and its metric, and what
+//! that says of the code is in the code.
 
 use super::lexer;
 use super::sources::{numbered, rust};
@@ -12,7 +12,13 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
         return vec![format!("{PAGE}: there is none")];
     };
     let mut problems = Vec::new();
+    let code: Vec<String> = rust(files)
+        .filter(|file| is_code_of_ours(&file.path))
+        .map(|file| lexer::code(&file.text))
+        .collect();
     for (number, line) in numbered(&page.text).filter(|(_, line)| line.starts_with('|')) {
+        let problem = |what| format!("{PAGE}:{number}: {what}");
+        problems.extend(incomplete(line, &code).into_iter().map(problem));
         for (words, path) in claims(line) {
             let file = files.iter().find(|file| file.path == path);
             if !file.is_some_and(|file| file.text.contains(words)) {
@@ -29,6 +35,42 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
         }
     }
     problems
+}
+
+/// What a row lacks: `| limit | default | when it is reached | seen in | in the code |`.
+fn incomplete(row: &str, code: &[String]) -> Vec<String> {
+    let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+    if row.starts_with("|---") {
+        return Vec::new();
+    }
+    let &[name, _, answer, metric, _] = &cells[..] else {
+        return vec![format!("{} columns instead of five", cells.len())];
+    };
+    let mut problems = Vec::new();
+    if answer.is_empty() {
+        problems.push(format!("{name}: what happens when it is reached?"));
+    }
+    if metric.is_empty() {
+        problems.push(format!("{name}: where is that seen, or why is it not counted?"));
+    }
+    let names = metric.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::"));
+    for (of, item) in names.filter(|(of, item)| !is_declared(of, item, code)) {
+        problems.push(format!("{name}: there is no {of}::{item}"));
+    }
+    problems
+}
+
+/// Whether a file declares the type `of`, and some file a function, field or variant `item`.
+fn is_declared(of: &str, item: &str, code: &[String]) -> bool {
+    let types = ["struct", "enum", "trait"].map(|kind| format!("pub {kind} {of}"));
+    let items = [
+        format!("fn {item}("),
+        format!("fn {item}<"),
+        format!("pub {item}:"),
+        format!("    {item},"),
+    ];
+    let some = |words: &[String]| code.iter().any(|text| words.iter().any(|it| text.contains(it)));
+    some(&types) && some(&items)
 }
 
 /// What a row says is in which file: `` `limit_lent_buffers: 1024` in [name](../../path) ``.
@@ -66,6 +108,9 @@ fn is_code_of_ours(path: &str) -> bool {
 mod tests {
     use super::*;
 
+    const PAGE_OF_ONE: &str = "| `LIMIT_JOBS` | 7 | They wait. | not counted: nothing is lost | \
+        `LIMIT_JOBS: usize = 7` in [a.rs](../../crates/x/src/a.rs) |\n";
+
     fn check_with(page: &str, code: &str) -> Vec<String> {
         check(&[File::new(PAGE, page), File::new("crates/x/src/a.rs", code)])
     }
@@ -75,15 +120,28 @@ mod tests {
         assert_eq!(check_with("", "const LIMIT_JOBS: usize = 7;").len(), 1);
         assert_eq!(check_with("", "    pub limit_jobs: u16,").len(), 1);
         assert_eq!(check_with("", "    limit_jobs: 1024,").len(), 0);
-        let page =
-            "| `LIMIT_JOBS` | `LIMIT_JOBS: usize = 7` in [a.rs](../../crates/x/src/a.rs) |\n";
-        assert_eq!(check_with(page, "const LIMIT_JOBS: usize = 7;"), [""; 0]);
+        assert_eq!(check_with(PAGE_OF_ONE, "const LIMIT_JOBS: usize = 7;"), [""; 0]);
+    }
+
+    #[test]
+    fn t12_limit_without_an_answer_or_a_metric_is_found() {
+        let code = "pub struct Queue {\n    pub dropped: u64,\n}";
+        let check = |row: &str| check_with(row, code).len();
+        assert_eq!(check("|---|---|---|---|---|\n"), 0);
+        assert_eq!(check("| jobs | 7 | They wait. | `Queue::dropped` | (here) |\n"), 0);
+        assert_eq!(check("| jobs | 7 | They wait. | not counted: nothing is lost | (here) |\n"), 0);
+        assert_eq!(check("| jobs | 7 | They wait. | (here) |\n"), 1, "a column is missing");
+        assert_eq!(check("| jobs | 7 |  | `Queue::dropped` | (here) |\n"), 1, "no answer");
+        assert_eq!(check("| jobs | 7 | They wait. |  | (here) |\n"), 1, "no metric");
+        assert_eq!(
+            check("| jobs | 7 | They wait. | `Queue::lost` | (here) |\n"),
+            1,
+            "no such metric"
+        );
     }
 
     #[test]
     fn default_that_has_changed_is_found() {
-        let page =
-            "| `LIMIT_JOBS` | `LIMIT_JOBS: usize = 7` in [a.rs](../../crates/x/src/a.rs) |\n";
-        assert_eq!(check_with(page, "const LIMIT_JOBS: usize = 8;").len(), 1);
+        assert_eq!(check_with(PAGE_OF_ONE, "const LIMIT_JOBS: usize = 8;").len(), 1);
     }
 }

@@ -21,16 +21,16 @@ macro_rules! suite {
         suite! {
             $backend:
             serving::{
-                small_messages_come_back,
+                r1_small_messages_come_back,
                 three_megabytes_come_back,
-                half_close_is_answered_every_time,
+                f13_half_close_is_answered_every_time,
                 two_hundred_connections_at_once,
                 byte_at_a_time,
                 unix_socket_by_path_and_by_name,
                 slow_reader_costs_bounded_memory,
                 reset_leaves_the_others_alone,
                 b8_stopped_and_continued_process_goes_on,
-                descriptors_run_out_without_a_spin_and_come_back,
+                f9_descriptors_run_out_without_a_spin_and_come_back,
                 descriptors_are_given_back,
                 d2_request_to_end_is_honoured,
                 d2_peer_that_stays_is_left_when_its_time_is_up,

@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 
 // --- Talking -------------------------------------------------------------------------------------------
 
-pub(crate) fn small_messages_come_back(backend: &str) {
+pub(crate) fn r1_small_messages_come_back(backend: &str) {
     let server = Program::start(backend);
     let mut stream = server.connect();
     for message in [&b"a"[..], b"hello", b"\0binary\xff\n", &pattern(1000)] {
@@ -40,7 +40,7 @@ pub(crate) fn three_megabytes_come_back(backend: &str) {
     assert!(echo == bytes, "the echo is not what was sent");
 }
 
-pub(crate) fn half_close_is_answered_every_time(backend: &str) {
+pub(crate) fn f13_half_close_is_answered_every_time(backend: &str) {
     // Seed 000 lost 20 of 50 answers like this.
     let server = Program::start(backend);
     for round in 0..50u8 {
@@ -182,7 +182,7 @@ pub(crate) fn b8_stopped_and_continued_process_goes_on(backend: &str) {
     assert!(output.status.success());
 }
 
-pub(crate) fn descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
+pub(crate) fn f9_descriptors_run_out_without_a_spin_and_come_back(backend: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -n 200; exec \"$@\"", "sh"]);
     let mut program = echo(backend);

@@ -88,7 +88,7 @@ fn echo(mut stream: TcpStream, mut change: impl FnMut(usize, &mut Vec<u8>)) {
 
 // --- On every backend ----------------------------------------------------------------------------------
 
-pub(crate) fn every_message_comes_back(backend: &str) {
+pub(crate) fn r4_every_message_comes_back(backend: &str) {
     let server = Program::start(backend);
     for threads in ["1", "2"] {
         let json = report(
@@ -110,7 +110,7 @@ pub(crate) fn every_message_comes_back(backend: &str) {
     }
 }
 
-pub(crate) fn rate_is_kept(backend: &str) {
+pub(crate) fn r4_rate_is_kept(backend: &str) {
     let server = Program::start(backend);
     let rate = ["--rate", "500", "--connections", "3", "--seconds", "1", "--threads", "2"];
     let json = report(&server.address, &[&rate[..], &["--backend", backend]].concat());
@@ -119,7 +119,7 @@ pub(crate) fn rate_is_kept(backend: &str) {
     assert_eq!(json.number("messages") + json.number("unsent"), 500.0, "{}", json.0);
 }
 
-pub(crate) fn idle_connections_are_held(backend: &str) {
+pub(crate) fn r4_idle_connections_are_held(backend: &str) {
     let server = Program::start(backend);
     let options = ["--idle", "--connections", "300", "--seconds", "1", "--backend", backend];
     let json = report(&server.address, &options);

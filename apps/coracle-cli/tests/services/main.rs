@@ -23,7 +23,7 @@ macro_rules! suite {
         suite! {
             $backend:
             time::{
-                answer_is_the_time_and_the_message,
+                r1_answer_is_the_time_and_the_message,
                 zero_bytes_survive,
                 hundred_kilobytes_survive,
             }
@@ -34,20 +34,21 @@ macro_rules! suite {
                 ten_megabytes_arrive_intact,
                 directions_do_not_wait_for_each_other,
                 upstream_that_refuses_closes_the_client,
+                p6_log_has_levels,
                 upstream_that_dies_takes_the_client_along,
                 upstream_that_died_unnoticed_takes_the_client_along,
                 client_that_dies_takes_the_upstream_along,
                 slow_reader_costs_bounded_memory,
             }
             streams::{
-                discard_says_nothing,
-                chargen_sends_the_lines_of_the_rfc,
+                r1_discard_says_nothing,
+                r1_chargen_sends_the_lines_of_the_rfc,
                 chargen_stops_when_nobody_reads,
             }
             load::{
-                every_message_comes_back,
-                rate_is_kept,
-                idle_connections_are_held,
+                r4_every_message_comes_back,
+                r4_rate_is_kept,
+                r4_idle_connections_are_held,
                 large_messages_come_back,
                 wrong_server_is_found_out,
             }

@@ -5,6 +5,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::Signal;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
@@ -132,11 +133,17 @@ pub(crate) fn directions_do_not_wait_for_each_other(backend: &str) {
     });
 }
 
-pub(crate) fn upstream_that_refuses_closes_the_client(backend: &str) {
-    // Bound, so that nobody else gets the port; but not listening.
+/// An address that refuses connections, as long as the socket is there: bound, so that nobody else gets the port,
+/// but not listening.
+fn refusing() -> (OwnedFd, SocketAddr) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+    (socket, address)
+}
+
+pub(crate) fn upstream_that_refuses_closes_the_client(backend: &str) {
+    let (_socket, address) = refusing();
     let proxy = proxy_to(backend, address);
     for _ in 0..3 {
         let mut client = proxy.connect();
@@ -148,6 +155,26 @@ pub(crate) fn upstream_that_refuses_closes_the_client(backend: &str) {
     let log = String::from_utf8_lossy(&output.stderr);
     let told = format!("cannot connect to {address}: connection refused");
     assert_eq!(log.matches(&told).count(), 3, "{log}");
+}
+
+pub(crate) fn p6_log_has_levels(backend: &str) {
+    let (_socket, address) = refusing();
+    let log_at = |level: &str| {
+        let mut command = service("proxy", backend);
+        command.args(["--to", &address.to_string(), "--log", level]);
+        let proxy = Program::run_on(backend, command);
+        assert!(is_over(&proxy.connect())); // which it warns of
+        let output = proxy.end();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let has = |log: &str, level: &str| log.lines().any(|line| line.contains(level));
+    let debug = log_at("debug");
+    assert!(has(&debug, "DEBUG ") && has(&debug, " WARN cannot connect"), "{debug}");
+    let warn = log_at("warn");
+    assert!(has(&warn, " WARN cannot connect") && !has(&warn, "DEBUG "), "{warn}");
+    assert_eq!(log_at("error"), "", "that nobody answers is no error of the program's");
+    assert_eq!(log_at("off"), "");
 }
 
 pub(crate) fn upstream_that_dies_takes_the_client_along(backend: &str) {

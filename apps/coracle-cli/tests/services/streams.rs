@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) fn discard_says_nothing(backend: &str) {
+pub(crate) fn r1_discard_says_nothing(backend: &str) {
     let server = Program::run_on(backend, service("discard", backend));
     let mut stream = server.connect();
     stream.write_all(&pattern(3 << 20)).unwrap();
@@ -36,7 +36,7 @@ fn expect_lines(reader: &mut BufReader<TcpStream>, first: usize, count: usize) {
     }
 }
 
-pub(crate) fn chargen_sends_the_lines_of_the_rfc(backend: &str) {
+pub(crate) fn r1_chargen_sends_the_lines_of_the_rfc(backend: &str) {
     assert!(line(0).starts_with(" !\"#$%&'()*+,-./0123456789:;<=>?@ABC"));
     assert!(line(0).ends_with("abcdefg\r\n") && line(1).ends_with("abcdefgh\r\n"));
     let server = Program::run_on(backend, service("chargen", backend));

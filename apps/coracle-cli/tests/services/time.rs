@@ -33,7 +33,7 @@ fn expect_answer(stream: &mut (impl Read + Write), message: &[u8]) {
     assert!(&answer[HEADER_BYTES..] == message, "{text}");
 }
 
-pub(crate) fn answer_is_the_time_and_the_message(backend: &str) {
+pub(crate) fn r1_answer_is_the_time_and_the_message(backend: &str) {
     let server = Program::run_on(backend, service("time", backend));
     let mut stream = server.connect();
     expect_answer(&mut stream, b"hello");
