@@ -31,6 +31,7 @@ const RULES: &[(&str, Rule)] = &[
     ("links lead somewhere", documents::check_links),
     ("limits are listed, with their defaults", limits::check),
     ("every row has a test", rows::check_rows),
+    ("tests that are named are there", rows::check_named),
 ];
 
 pub(crate) fn run(root: &Path) -> Result<(), String> {

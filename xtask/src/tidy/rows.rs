@@ -2,7 +2,7 @@
 //! the same for each backend.
 
 use super::lexer;
-use super::sources::rust;
+use super::sources::{numbered, rust};
 use crate::command;
 use crate::tree::File;
 use std::collections::BTreeMap;
@@ -34,6 +34,9 @@ const ROWS: &[(char, u32, u32)] = &[
     ('t', 12, 12),
 ];
 
+/// The page that says which test keeps which bug away.
+const NAMING: &str = "docs/reference/bugs-of-others.md";
+
 /// The backends of the contract suite.
 const BACKENDS: [&str; 5] = ["uring", "epoll", "poll", "select", "sim"];
 
@@ -48,6 +51,23 @@ pub(super) fn check_rows(files: &[File]) -> Vec<String> {
             if !tests.iter().any(|code| code.contains(&name)) {
                 let row = letter.to_uppercase();
                 problems.push(format!("row {row}{number}: no test is called {letter}{number}_…"));
+            }
+        }
+    }
+    problems
+}
+
+/// A test that a page names in its table is there.
+pub(super) fn check_named(files: &[File]) -> Vec<String> {
+    let tests: Vec<String> =
+        rust(files).filter(|file| is_test(file)).map(|file| lexer::code(&file.text)).collect();
+    let mut problems = Vec::new();
+    for page in files.iter().filter(|file| file.path == NAMING) {
+        for (number, line) in numbered(&page.text).filter(|(_, line)| line.starts_with('|')) {
+            for name in line.split('`').skip(1).step_by(2) {
+                if !tests.iter().any(|code| code.contains(&format!("fn {name}("))) {
+                    problems.push(format!("{NAMING}:{number}: no test is called {name}"));
+                }
             }
         }
     }
@@ -104,6 +124,14 @@ mod tests {
     fn a_function_that_is_not_a_test_does_not_count() {
         let found = check_rows(&[File::new("crates/x/src/lib.rs", "fn a1_epoll_works() {}")]);
         assert!(found.iter().any(|problem| problem.starts_with("row A1:")));
+    }
+
+    #[test]
+    fn test_that_is_named_and_not_there_is_found() {
+        let page = File::new(NAMING, "| what | `a1_epoll_works`, `a1_it_flies` |\n");
+        let tests = File::new("crates/x/tests/rows.rs", "fn a1_epoll_works() {}");
+        let found = check_named(&[page, tests]);
+        assert_eq!(found, [format!("{NAMING}:1: no test is called a1_it_flies")]);
     }
 
     #[test]

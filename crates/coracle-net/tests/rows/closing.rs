@@ -122,6 +122,29 @@ pub(crate) fn a10_stale_handle_does_not_reach_the_next_connection(h: &Harness) {
     assert!(!first.server.is_same(&second.server));
 }
 
+pub(crate) fn a10_recycled_descriptor_starts_clean(h: &Harness) {
+    for _ in 0..5 {
+        let settings = Settings { limit_output_bytes: 64 << 20, ..Settings::default() };
+        let first = Pair::new(h, settings, |conn, input| {
+            input.take_exact(1);
+            conn.write_urgent(vec![b'u'; 8 << 20]);
+            conn.write(vec![b'a'; 8 << 20]);
+            Ok(())
+        });
+        first.send(b"x and something that is not read");
+        first.run_until_noted("data");
+        first.close(); // in the middle of it
+        first.over();
+        // The next has its descriptor, most likely, and nothing else of it.
+        let second = Pair::new(h, Settings::default(), echo);
+        second.send(b"ahoy");
+        second.end();
+        assert_eq!(second.receive_all(), b"ahoy");
+        second.close();
+        assert_eq!(second.over(), ["open", "data", "end", "close: closed"]);
+    }
+}
+
 pub(crate) fn g9_loop_that_is_dropped_tells_its_connections(h: &Harness) {
     let notes = Notes::default();
     let lp = h.builder().build().expect("a loop");

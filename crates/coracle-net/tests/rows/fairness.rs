@@ -148,3 +148,27 @@ pub(crate) fn e9_file_leaves_others_their_turn(h: &Harness) {
         let _ = std::fs::remove_file(path);
     });
 }
+
+pub(crate) fn e9_peers_that_do_not_read_leave_others_their_turn(h: &Harness) {
+    let slow: Vec<Pair<'_>> = (0..6)
+        .map(|_| {
+            Pair::new(h, Settings::default(), |conn, input| {
+                input.take_all();
+                conn.write(vec![b'x'; 12 << 20]); // more than a socket takes
+                Ok(())
+            })
+        })
+        .collect();
+    for pair in &slow {
+        pair.send(b"x");
+        pair.run_until_noted("data");
+    }
+    let waits = |pair: &Pair<'_>| pair.server.with(&h.lp, |conn| conn.output_bytes() > 0);
+    assert!(slow.iter().all(|pair| waits(pair) == Some(true)), "all wait for their peers");
+    let quiet = Pair::new(h, Settings::default(), echo);
+    for _ in 0..20 {
+        quiet.send(b"?");
+        assert_eq!(quiet.receive(1), "?");
+    }
+    assert!(slow.iter().all(|pair| waits(pair) == Some(true)), "nobody had to read for that");
+}

@@ -95,6 +95,7 @@ suite! {
             f13_our_side_can_end_first,
             i1_reset_is_told_once,
             a10_stale_handle_does_not_reach_the_next_connection,
+            a10_recycled_descriptor_starts_clean,
             g9_loop_that_is_dropped_tells_its_connections,
         }
         pausing::{
@@ -147,6 +148,7 @@ suite! {
             e9_peer_that_floods_leaves_others_their_turn,
             e9_peer_that_takes_everything_leaves_others_their_turn,
             e9_file_leaves_others_their_turn,
+            e9_peers_that_do_not_read_leave_others_their_turn,
         }
         passing::{
             f6_descriptors_travel_both_ways,

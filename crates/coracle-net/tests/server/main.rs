@@ -52,6 +52,7 @@ suite! {
         i7_panic_at_the_start_of_a_loop_is_an_error
         p1_counters_tell_what_happened
         g8_callbacks_of_one_connection_never_overlap
+        i1_close_is_told_once_under_contention
         f5_unix_socket_serves_and_its_file_goes_with_the_server
     }
 }
@@ -529,4 +530,76 @@ pub(crate) fn ask_for(stream: &mut TcpStream, count: usize) -> String {
     let mut answer = vec![0; count];
     stream.read_exact(&mut answer).expect("it is answered");
     String::from_utf8(answer).expect("text")
+}
+
+fn i1_close_is_told_once_under_contention(backend: Backend) {
+    const CONNECTIONS: usize = 60;
+    /// Says when it is dropped how often it was closed.
+    struct Counting {
+        closed: usize,
+        opened: Sender<ConnHandle>,
+        dropped: Sender<usize>,
+    }
+    impl Protocol for Counting {
+        fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+            let _ = self.opened.send(conn.handle());
+            Ok(())
+        }
+        fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+            assert_eq!(self.closed, 0, "called after its end");
+            conn.write(input.take_all());
+            Ok(())
+        }
+        fn on_close(&mut self, _: &Reason) {
+            self.closed += 1;
+        }
+    }
+    impl Drop for Counting {
+        fn drop(&mut self) {
+            let _ = self.dropped.send(self.closed);
+        }
+    }
+    let ((opened, handles), (dropped, counts)) = (channel(), channel());
+    let senders = Mutex::new((opened, dropped));
+    let running = server(backend)
+        .loops(2)
+        .start(move |_| {
+            let (opened, dropped) = senders.lock().unwrap().clone();
+            Counting { closed: 0, opened, dropped }
+        })
+        .unwrap();
+    let address = address(&running, 0);
+    // Each ends by its peer, by several threads and by the end of the server, whichever is first.
+    let peer = std::thread::spawn(move || {
+        for number in 0..CONNECTIONS {
+            let mut stream = connect(address);
+            let _ = stream.write_all(&[b'x'; 1000]);
+            if number % 3 == 0 {
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+            } // otherwise with answers that are not read: a reset
+        }
+    });
+    for _ in 0..CONNECTIONS {
+        let handle = handles.recv_timeout(PATIENCE).expect("it opens");
+        let enders = (0..3).map(|number| {
+            let handle = handle.clone();
+            std::thread::spawn(move || {
+                let end = move |conn: &mut Conn<'_>| {
+                    if number == 0 {
+                        conn.abort()
+                    } else {
+                        conn.close()
+                    }
+                    Ok(())
+                };
+                handle.run(end, || ());
+            })
+        });
+        enders.collect::<Vec<_>>().into_iter().for_each(|ender| ender.join().unwrap());
+    }
+    peer.join().unwrap();
+    running.handle().stop();
+    running.join().unwrap();
+    let counts: Vec<usize> = counts.try_iter().collect();
+    assert_eq!(counts, [1; CONNECTIONS]);
 }
