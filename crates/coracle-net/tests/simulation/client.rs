@@ -7,6 +7,7 @@ use coracle_loop::Loop;
 use coracle_loop::demux::{
     Address, Finished, Handle, Operation, Outcome, SocketKind, SocketOption,
 };
+use coracle_net::{Connector, Retry};
 use std::cell::{Cell, RefCell};
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -63,7 +64,7 @@ pub(crate) struct Client {
     tries: Cell<u32>,
     sent: Cell<usize>,
     got: RefCell<Vec<u8>>,
-    connected: Cell<bool>,
+    is_connected: Cell<bool>,
     /// It has sent everything, and seen the end.
     done: Cell<(bool, bool)>,
     end: Cell<Option<End>>,
@@ -73,6 +74,7 @@ impl Client {
     pub(crate) fn new(
         number: usize,
         kind: Kind,
+        coats: &[u8],
         address: Address,
         ledger: &Ledger,
         mut random: Random,
@@ -87,7 +89,7 @@ impl Client {
             _ => Manner::Polite,
         };
         let promised = manner == Manner::Polite;
-        let script = Script::new(kind, &mut random, promised);
+        let script = Script::new(kind, coats, &mut random, promised);
         let (stutters, slow) = (random.chance(0.1), random.chance(0.3));
         let patience = random.below(script.input.len() as u64 + 1) as usize;
         Rc::new(Client {
@@ -104,7 +106,7 @@ impl Client {
             tries: Cell::new(0),
             sent: Cell::new(0),
             got: RefCell::default(),
-            connected: Cell::new(false),
+            is_connected: Cell::new(false),
             done: Cell::new((false, false)),
             end: Cell::new(None),
         })
@@ -115,7 +117,7 @@ impl Client {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.connected.get()
+        self.is_connected.get()
     }
 
     pub(crate) fn received(&self) -> u64 {
@@ -128,7 +130,22 @@ impl Client {
 
     // --- Connecting ------------------------------------------------------------------------------------
 
-    pub(crate) fn connect(self: Rc<Self>, lp: &Loop) {
+    /// In one of the two ways there are.
+    pub(crate) fn start(self: Rc<Self>, lp: &Loop) {
+        if self.random.borrow_mut().chance(0.7) {
+            return self.connect(lp);
+        }
+        let (first, limit) = (Duration::from_millis(20), Duration::from_millis(400));
+        Connector::to([self.address.clone()])
+            .timeout(if self.strict { Duration::MAX } else { PATIENCE })
+            .retry(Retry { rounds: LIMIT_TRIES, first, limit })
+            .connect(lp, move |lp, connected| match connected {
+                Ok(socket) => self.connected(lp, socket),
+                Err(_) => self.end.set(Some(End::Broken)),
+            });
+    }
+
+    fn connect(self: Rc<Self>, lp: &Loop) {
         self.tries.set(self.tries.get() + 1);
         let Ok(socket) = lp.socket(SocketKind::stream_for(&self.address)) else {
             return self.connect_again(lp); // no descriptor
@@ -139,20 +156,24 @@ impl Client {
                 lp.operate(Operation::Close { handle: socket }, |_, _| ());
                 return self.connect_again(lp);
             }
-            self.ledger.note(format!("{} connected", self.name));
-            self.connected.set(true);
-            self.receive(lp, socket);
-            if !self.strict {
-                let client = Rc::clone(&self);
-                lp.after(PATIENCE, move |lp| client.leave(lp, socket, End::Left));
-            }
-            if self.manner == Manner::Idle {
-                let pause = self.pause(3000);
-                lp.after(pause, move |lp| self.leave(lp, socket, End::Left));
-            } else {
-                self.send(lp, socket);
-            }
+            self.connected(lp, socket);
         });
+    }
+
+    fn connected(self: Rc<Self>, lp: &Loop, socket: Handle) {
+        self.ledger.note(format!("{} connected", self.name));
+        self.is_connected.set(true);
+        self.receive(lp, socket);
+        if !self.strict {
+            let client = Rc::clone(&self);
+            lp.after(PATIENCE, move |lp| client.leave(lp, socket, End::Left));
+        }
+        if self.manner == Manner::Idle {
+            let pause = self.pause(3000);
+            lp.after(pause, move |lp| self.leave(lp, socket, End::Left));
+        } else {
+            self.send(lp, socket);
+        }
     }
 
     fn connect_again(self: Rc<Self>, lp: &Loop) {

@@ -1,10 +1,15 @@
 //! What has happened, and what must not: a callback that panics is the server's business, so whatever is found
 //! wrong in one is written down here and looked at between turns.
 
-use coracle_net::{ConnHandle, Reason};
+use crate::random::Random;
+use coracle_loop::Loop;
+use coracle_net::{Conn, ConnHandle, Reason};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// How much of the history is kept.
 const LIMIT_HISTORY: usize = 300;
@@ -22,6 +27,10 @@ struct Books {
     panics: Cell<u64>,
     /// Connections that others may write to.
     open_to_all: RefCell<Vec<ConnHandle>>,
+    /// All connections there have been: tasks are given to them from elsewhere.
+    within_reach: RefCell<Vec<ConnHandle>>,
+    /// Tasks of which nobody has heard yet. From any thread, as far as the loop knows.
+    tasks: Arc<AtomicUsize>,
 }
 
 impl Ledger {
@@ -78,6 +87,44 @@ impl Ledger {
 
     pub(crate) fn open_to_all(&self, handle: ConnHandle) {
         self.0.open_to_all.borrow_mut().push(handle);
+    }
+
+    pub(crate) fn within_reach(&self, handle: ConnHandle) {
+        self.0.within_reach.borrow_mut().push(handle);
+    }
+
+    /// Gives a task to a connection, which may be gone: then that is told, and in any case one of the two, once.
+    pub(crate) fn send_task(&self, random: &mut Random) {
+        let list = self.0.within_reach.borrow();
+        if list.is_empty() {
+            return;
+        }
+        let handle = &list[random.below(list.len() as u64) as usize];
+        self.0.tasks.fetch_add(1, Ordering::SeqCst);
+        let [done, gone] = [&self.0.tasks; 2].map(|tasks| {
+            let tasks = Arc::clone(tasks);
+            move || assert!(tasks.fetch_sub(1, Ordering::SeqCst) > 0, "told twice")
+        });
+        let pause = random.chance(0.3).then(|| random.duration(Duration::from_millis(20)));
+        let task = move |conn: &mut Conn<'_>| {
+            done();
+            conn.touch();
+            if let Some(pause) = pause {
+                conn.pause();
+                let handle = conn.handle();
+                let resume = move |lp: &Loop| {
+                    let _ = handle.with(lp, |conn| conn.resume());
+                };
+                conn.lp().after(pause, resume);
+            }
+            Ok(())
+        };
+        handle.run(task, gone);
+    }
+
+    /// How many tasks were neither done nor refused.
+    pub(crate) fn tasks(&self) -> usize {
+        self.0.tasks.load(Ordering::SeqCst)
     }
 
     pub(crate) fn nth_open_to_all(&self, n: u64) -> Option<ConnHandle> {

@@ -1,25 +1,45 @@
 //! The servers of the simulation: each kind of protocol, and what is checked whenever one is called.
 
+use crate::coat::{Coat, HELLO};
 use crate::ledger::{Being, Ledger, Life};
 use crate::random::Random;
 use crate::script::{
-    FROM_ANOTHER, GREETING, Kind, NORMAL, SPECIAL, SWITCHED, TAKEN, THEN, UNKNOWN, URGENT, answer,
-    pattern,
+    FROM_ANOTHER, GREETING, Kind, NORMAL, SPECIAL, SWITCHED, TAKEN, THEN, UNKNOWN, UPGRADE, URGENT,
+    answer, pattern,
 };
 use bytes::Bytes;
 use coracle_loop::Loop;
 use coracle_loop::demux::{Handle, Operation, Outcome};
-use coracle_net::{Buffer, Conn, Protocol, Reason, Settings};
+use coracle_net::{Buffer, Conn, Packet, Protocol, RateGroup, RateLimit, Reason, Settings};
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+
+/// What the connections of one server have in common.
+pub(crate) struct Rigging {
+    pub(crate) settings: Settings,
+    /// The keys of the coats that are worn, the innermost first.
+    pub(crate) coats: Vec<u8>,
+    pub(crate) rate: Option<RateLimit>,
+    pub(crate) group: Option<RateGroup>,
+    /// A file in which byte `n` is `pattern(n)`, once it is open.
+    pub(crate) file: Rc<Cell<Option<Handle>>>,
+}
+
+impl Rigging {
+    /// Bytes go straight between socket and protocol.
+    fn is_bare(&self) -> bool {
+        self.coats.is_empty() && self.rate.is_none() && self.group.is_none()
+    }
+}
 
 /// A connection of any kind.
 pub(crate) struct Talker {
     kind: Kind,
     life: Life,
     random: Random,
-    settings: Rc<Settings>,
+    rigging: Rc<Rigging>,
     /// How many requests are to come, by the last that came.
     left: Option<u8>,
     /// What a bulk answer has still to send: from where on, and how much.
@@ -35,17 +55,17 @@ impl Talker {
         ledger: &Ledger,
         number: usize,
         random: Random,
-        settings: &Rc<Settings>,
+        rigging: &Rc<Rigging>,
     ) -> Talker {
         let life = Life::new(ledger, format!("{kind:?} {number}"));
-        let settings = Rc::clone(settings);
-        Talker { kind, life, random, settings, left: None, bulk: None, answered: 0, leaving: false }
+        let rigging = Rc::clone(rigging);
+        Talker { kind, life, random, rigging, left: None, bulk: None, answered: 0, leaving: false }
     }
 
     /// What holds whenever a callback begins.
     fn check(&mut self, conn: &Conn<'_>, what: &str) {
         self.life.callback(what);
-        let (waiting, limit) = (conn.output_bytes(), self.settings.limit_output_bytes);
+        let (waiting, limit) = (conn.output_bytes(), self.rigging.settings.limit_output_bytes);
         self.life.expect(waiting <= limit, "more waits than may");
     }
 
@@ -143,6 +163,10 @@ impl Talker {
                     Taker::begin(lp, socket, input, &ledger, name)
                 });
             }
+            (Kind::Upgrade, SPECIAL) => {
+                self.write(conn, &reply);
+                conn.push_layer(Coat::new(UPGRADE, self.random.fork()));
+            }
             (Kind::Close, SPECIAL) => {
                 self.write(conn, &reply);
                 conn.close();
@@ -171,7 +195,9 @@ impl Talker {
                 Ok(())
             });
         };
-        if let (Some(other), true, true) = (&other, inside, self.random.chance(0.5)) {
+        // Two halves are two packets: where they may not leave together, something urgent may come between them.
+        let halves = self.rigging.is_bare() && self.random.chance(0.5);
+        if let (Some(other), true, true) = (&other, inside, halves) {
             // Half of it before the other's turn, half of it meanwhile.
             let normal = answer(NORMAL, payload);
             let (first, second) = normal.split_at(self.random.below(normal.len() as u64) as usize);
@@ -207,11 +233,13 @@ impl Talker {
     /// Goes on with a bulk answer while there is room.
     fn produce(&mut self, conn: &mut Conn<'_>) {
         let Some((mut at, len)) = self.bulk else { return };
-        let limit = self.settings.high_mark_bytes + 700;
+        let limit = self.rigging.settings.high_mark_bytes + 700;
         while at < len && conn.writable() {
             let end = len.min(at + 1 + self.random.below(700) as usize);
-            let bytes: Vec<u8> = (at..end).map(pattern).collect();
-            self.write(conn, &bytes);
+            match self.rigging.file.get().filter(|_| self.random.chance(0.3)) {
+                Some(file) => conn.write(Packet::file(file, at as u64, end - at)),
+                None => self.write(conn, &(at..end).map(pattern).collect::<Vec<u8>>()),
+            }
             at = end;
             self.life.expect(conn.output_bytes() <= limit, "writable is true beyond the high mark");
         }
@@ -225,6 +253,16 @@ impl Talker {
 impl Protocol for Talker {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.life.open();
+        for &key in self.rigging.coats.iter().rev() {
+            conn.push_layer(Coat::new(key, self.random.fork()));
+        }
+        if let Some(rate) = &self.rigging.rate {
+            conn.limit_rate(rate);
+        }
+        if let Some(group) = &self.rigging.group {
+            conn.join_rate_group(group);
+        }
+        self.life.ledger.within_reach(conn.handle());
         if self.kind == Kind::HalfClose {
             self.write(conn, GREETING);
         }
@@ -236,8 +274,10 @@ impl Protocol for Talker {
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         self.check(conn, &format!("data, {} bytes", input.len()));
-        let (waiting, high) = (conn.output_bytes(), self.settings.high_mark_bytes);
-        self.life.expect(waiting <= high, "a peer that does not read is read");
+        // What the layers have just said by themselves comes on top.
+        let (waiting, high) = (conn.output_bytes(), self.rigging.settings.high_mark_bytes);
+        let limit = high + 3 * HELLO.len();
+        self.life.expect(waiting <= limit, "a peer that does not read is read");
         self.life.expect(!input.is_empty(), "no data");
         if matches!(self.kind, Kind::Echo | Kind::Pause) {
             self.echo(conn, input);

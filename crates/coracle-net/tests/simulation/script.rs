@@ -5,6 +5,7 @@
 //!   answer    [tag] [length, 2 bytes] [payload, each byte ^ 1]
 //! ```
 
+use crate::coat;
 use crate::random::Random;
 
 /// What a server does with its connections.
@@ -34,9 +35,11 @@ pub(crate) enum Kind {
     Urgent,
     /// Gives its socket away in mid-stream.
     Hijack,
+    /// Puts on another coat in mid-stream.
+    Upgrade,
 }
 
-pub(crate) const KINDS: [Kind; 12] = [
+pub(crate) const KINDS: [Kind; 13] = [
     Kind::Echo,
     Kind::Pause,
     Kind::Framed,
@@ -49,7 +52,11 @@ pub(crate) const KINDS: [Kind; 12] = [
     Kind::Panic,
     Kind::Urgent,
     Kind::Hijack,
+    Kind::Upgrade,
 ];
+
+/// The key of the coat that is put on in mid-stream.
+pub(crate) const UPGRADE: u8 = 0x99;
 
 /// Says that nobody promises how many requests are to come.
 pub(crate) const UNKNOWN: u8 = 0xee;
@@ -74,6 +81,8 @@ pub(crate) struct Script {
     pub(crate) wanted: Wanted,
     /// The server closes by itself when everything is sent.
     pub(crate) server_ends: bool,
+    /// The keys of the coats that both sides wear from the beginning, the innermost first.
+    coats: Vec<u8>,
 }
 
 /// What is to come back.
@@ -87,7 +96,18 @@ pub(crate) enum Wanted {
 }
 
 impl Script {
-    pub(crate) fn new(kind: Kind, random: &mut Random, promised: bool) -> Script {
+    pub(crate) fn new(kind: Kind, coats: &[u8], random: &mut Random, promised: bool) -> Script {
+        let (input, wanted, server_ends) = Script::plain(kind, random, promised);
+        let wanted = match wanted {
+            Wanted::All(bytes) => Wanted::All(coat::put_on(coats, &bytes)),
+            Wanted::Beginning(bytes) => Wanted::Beginning(coat::put_on(coats, &bytes)),
+            mixed => mixed, // which is looked at without coats
+        };
+        Script { input: coat::put_on(coats, &input), wanted, server_ends, coats: coats.to_vec() }
+    }
+
+    /// What is sent and what is wanted for it, without coats, and whether the server ends.
+    fn plain(kind: Kind, random: &mut Random, promised: bool) -> (Vec<u8>, Wanted, bool) {
         let count = 1 + random.below(8) as usize;
         let special = random.below(count as u64) as usize;
         let mut requests = Vec::new();
@@ -105,10 +125,10 @@ impl Script {
                 &len.to_le_bytes(),
             );
             let all = (0..len as usize).map(pattern).collect();
-            return Script { input, wanted: Wanted::All(all), server_ends };
+            return (input, Wanted::All(all), server_ends);
         }
         let input = requests.iter().flat_map(|(tag, after, bytes)| request(*tag, *after, bytes));
-        let input: Vec<u8> = input.collect();
+        let mut input: Vec<u8> = input.collect();
         // What follows the special request is not a request any more, where the protocol changes.
         let rest = || -> Vec<u8> {
             let rest = requests[special + 1..].iter();
@@ -126,6 +146,13 @@ impl Script {
                 Wanted::All([until_special(), SWITCHED.to_vec(), shifted].concat())
             }
             Kind::Hijack => Wanted::All([until_special(), TAKEN.to_vec(), rest()].concat()),
+            Kind::Upgrade => {
+                let rest = rest();
+                input.truncate(input.len() - rest.len());
+                input.extend(coat::put_on(&[UPGRADE], &rest));
+                let answers = coat::put_on(&[UPGRADE], &answers(special + 1..count));
+                Wanted::All([until_special(), answers].concat())
+            }
             Kind::Close | Kind::Refuse => Wanted::All(until_special()),
             Kind::HalfClose => Wanted::All([GREETING.to_vec(), answers(0..1)].concat()),
             Kind::Panic => Wanted::Beginning(answers(0..special)),
@@ -138,7 +165,7 @@ impl Script {
             ),
             Kind::Bulk => unreachable!("made above"),
         };
-        Script { input, wanted, server_ends }
+        (input, wanted, server_ends)
     }
 
     /// How many bytes are to come back, if that is known.
@@ -157,7 +184,10 @@ impl Script {
                 short.then(|| format!("{} of {} bytes came back", got.len(), bytes.len()))
             }),
             Wanted::Beginning(bytes) => beginning(got, bytes),
-            Wanted::Mixed(lists) => mixed(got, lists, complete),
+            Wanted::Mixed(lists) => match coat::take_off(&self.coats, got) {
+                Some(got) => mixed(&got, lists, complete),
+                None => Some("the greeting is wrong".to_owned()),
+            },
         }
     }
 }
