@@ -84,6 +84,22 @@ impl Talker {
         }
     }
 
+    /// Another rate, now and then, where there are some.
+    fn change_rate(&mut self, conn: &mut Conn<'_>) {
+        if self.rigging.is_bare() || self.random.chance(0.9) {
+            return;
+        }
+        match (self.random.below(3), &self.rigging.group) {
+            (0, Some(group)) => conn.join_rate_group(group),
+            (1, _) => conn.limit_rate(&RateLimit::default()),
+            _ => conn.limit_rate(&RateLimit {
+                receive_bytes_per_second: Some(5000 + self.random.below(50_000)),
+                send_bytes_per_second: Some(5000 + self.random.below(50_000)),
+                burst_bytes: 20 + self.random.below(2000),
+            }),
+        }
+    }
+
     fn echo(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) {
         let bytes = input.take_all().to_vec();
         self.write(conn, &bytes);
@@ -279,6 +295,7 @@ impl Protocol for Talker {
         let limit = high + 3 * HELLO.len();
         self.life.expect(waiting <= limit, "a peer that does not read is read");
         self.life.expect(!input.is_empty(), "no data");
+        self.change_rate(conn);
         if matches!(self.kind, Kind::Echo | Kind::Pause) {
             self.echo(conn, input);
             return Ok(());
