@@ -480,6 +480,9 @@ impl Demux for Uring {
         }
         match operation {
             Operation::Send { socket, payload } => self.start_send(socket, payload),
+            Operation::SendMessage { socket, .. } | Operation::ReceiveMessage { socket, .. } => {
+                self.start_message(socket, operation)
+            }
             Operation::Shutdown { socket, how } => self.start_shutdown(socket, how),
             Operation::Close { handle } => self.start_close(handle, operation),
             Operation::Open { .. } => self.start_open(operation),

@@ -2,8 +2,8 @@
 //! select, old kernels, full queues, exhausted descriptors.
 
 use coracle_demux::{
-    Address, Backend, Demux, Descriptor, Handle, Interest, Operation, Outcome, Payload, Readiness,
-    Settings, SocketKind, Submitted, Token, WakeupKind,
+    Address, Backend, Demux, Descriptor, Handle, Interest, Operation, Outcome, Outgoing, Payload,
+    Readiness, Settings, SocketKind, Submitted, Token, WakeupKind,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -344,6 +344,52 @@ fn a4_uring_tried_sends_survive_tiny_queues() {
             });
             assert!(received == message(number), "socket {number} got somebody else's bytes");
         }
+    }
+}
+
+/// A message is sent by the call itself, and so is one received that follows another: no request, no completion.
+#[test]
+fn f4_messages_that_need_not_wait_are_done_at_once() {
+    let _shared = shared();
+    for backend in REAL {
+        let mut demux = open(backend, |_| ());
+        let socket = |demux: &mut dyn Demux| {
+            let socket = demux.socket(SocketKind::Udp4).unwrap();
+            demux.bind(socket, &"127.0.0.1:0".parse().unwrap()).unwrap();
+            socket
+        };
+        let (a, b) = (socket(&mut *demux), socket(&mut *demux));
+        let to = demux.local_address(b).unwrap();
+        for byte in *b"123" {
+            let (payload, to) = (Payload::from(vec![byte]), Some(to.clone()));
+            let message = Box::new(Outgoing { payload, to, descriptors: Vec::new() });
+            match demux.submit(Operation::SendMessage { socket: a, message }) {
+                Submitted::Done(finished) => assert!(finished.result.is_ok(), "{finished:?}"),
+                Submitted::Pending(_) => panic!("{backend}: there is room for it"),
+            }
+        }
+        let space = || vec![0; 10].into();
+        let receive =
+            || Operation::ReceiveMessage { socket: b, space: space(), limit_descriptors: 0 };
+        let first = demux.submit(receive());
+        if let Submitted::Pending(token) = first {
+            drive(&mut *demux, |demux| {
+                demux.next().map(|completion| assert_eq!(completion.token, token))
+            });
+        }
+        for expected in *b"23" {
+            match demux.submit(receive()) {
+                Submitted::Done(finished) => {
+                    assert!(finished.result.is_ok(), "{finished:?}");
+                    assert_eq!(finished.payload.into_vec()[0], expected);
+                }
+                Submitted::Pending(_) => panic!("{backend}: it is there"),
+            }
+        }
+        // Nothing is there any more: this one waits, and goes with its socket.
+        let token = pending(demux.submit(receive()));
+        demux.cancel(token);
+        drive(&mut *demux, |demux| demux.next().filter(|completion| completion.token == token));
     }
 }
 

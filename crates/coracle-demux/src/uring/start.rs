@@ -1,6 +1,6 @@
 //! Starting operations: from an [`Operation`] to a request in the submission queue.
 
-use super::{Extra, InFlight, POLL_FIRST, Stage, Uring, buffer_ring};
+use super::{Extra, InFlight, POLL_FIRST, Slot, Stage, Uring, buffer_ring};
 use crate::Demux;
 use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
@@ -82,6 +82,31 @@ impl Uring {
         self.with_kernel += 1;
         self.push(&entry.user_data(token.data().as_ffi()));
         Submitted::Pending(token)
+    }
+
+    /// Starts the sending or receiving of a message. By the call itself where that may come to something, as on
+    /// epoll: a send without carried bytes before it, a receive after one that found something.
+    pub(super) fn start_message(&mut self, socket: Handle, mut operation: Operation) -> Submitted {
+        let try_first = match self.slot(socket) {
+            Ok(slot) if matches!(slot.source, Source::Lent(_)) => false,
+            Ok(slot) if operation.is_receiving() => !slot.drained,
+            Ok(slot) => !slot.is_carrying(&self.carrier),
+            Err(_) => false,
+        };
+        if !try_first {
+            return self.start(socket, operation);
+        }
+        if let Err(error) = self.claim(socket, &operation) {
+            return operation.refuse(error);
+        }
+        match self.slots[socket].attempt_message(&mut operation) {
+            Some(result) => Submitted::Done(Finished { result, payload: operation.into_payload() }),
+            None => {
+                let token = self.enlist(socket, operation);
+                self.await_turn(token);
+                Submitted::Pending(token)
+            }
+        }
     }
 
     /// Ends a direction at once, unless carried bytes have to go first.
@@ -244,27 +269,32 @@ impl Uring {
     /// Tries a staged operation; waits for readiness if it must.
     pub(super) fn attempt_staged(&mut self, token: Token) {
         let InFlight { operation, handle, .. } = &mut self.operations[token];
-        let slot = &self.slots[*handle];
+        let slot = &mut self.slots[*handle];
         let (fd, kind) = (slot.source.as_fd(), slot.kind);
         let result = match operation {
             Operation::ReceiveLent { .. } => return self.attempt_receive_lent(token),
             Operation::Receive { space, .. } => attempt::receive_into(fd, kind, space),
-            Operation::ReceiveMessage { space, limit_descriptors, .. } => {
-                attempt::receive_message(fd, space, *limit_descriptors)
+            Operation::SendMessage { .. } | Operation::ReceiveMessage { .. } => {
+                slot.attempt_message(operation)
             }
             Operation::Send { payload, .. } => attempt::send(fd, kind, payload),
-            Operation::SendMessage { message, .. } => attempt::send_message(fd, message),
             Operation::SendFile { .. } => return self.attempt_send_file(token, false),
             Operation::ChildExit { .. } => attempt::child_exit(fd),
             other => unreachable!("{} is not staged", other.name()),
         };
         match result {
             Some(result) => self.finish(token, result),
-            None if retry::is_unannounced(operation) => {
-                self.operations[token].stage = Stage::Here;
-                self.retries.add(token);
-            }
-            None => self.await_readiness(token),
+            None => self.await_turn(token),
+        }
+    }
+
+    /// Has a staged operation that found nothing to do tried again.
+    fn await_turn(&mut self, token: Token) {
+        if retry::is_unannounced(&self.operations[token].operation) {
+            self.operations[token].stage = Stage::Here;
+            self.retries.add(token);
+        } else {
+            self.await_readiness(token);
         }
     }
 
@@ -416,6 +446,22 @@ impl Uring {
                 self.push(&entry.user_data(closer.data().as_ffi()));
             }
             Source::File(_) | Source::Lent(_) => self.finish(closer, Ok(Outcome::Nothing)),
+        }
+    }
+}
+
+impl Slot {
+    /// Sends or receives one message, and notes whether there may be more.
+    fn attempt_message(&mut self, operation: &mut Operation) -> Option<io::Result<Outcome>> {
+        let fd = self.source.as_fd();
+        match operation {
+            Operation::SendMessage { message, .. } => attempt::send_message(fd, message),
+            Operation::ReceiveMessage { space, limit_descriptors, .. } => {
+                let result = attempt::receive_message(fd, space, *limit_descriptors);
+                self.drained = result.is_none();
+                result
+            }
+            other => unreachable!("{} is not about a message", other.name()),
         }
     }
 }

@@ -95,6 +95,7 @@ suite! {
         rule_07_many_tried_sends_in_one_turn,
         rule_05_close_after_a_tried_send_delivers_or_gives_up,
         rule_05_close_gives_up_what_a_tried_send_left,
+        rule_05_close_does_not_wait_for_what_a_tried_send_left,
         rule_07_shared_memory_is_sent_on_many_connections,
     }
     sockets::{

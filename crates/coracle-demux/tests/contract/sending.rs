@@ -257,3 +257,25 @@ pub(crate) fn rule_05_close_gives_up_what_a_tried_send_left(h: &mut Harness) {
     }
     assert!(received <= sent, "{received} of {sent}");
 }
+
+/// The same with nothing else in flight.
+pub(crate) fn rule_05_close_does_not_wait_for_what_a_tried_send_left(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 20 {
+        let tried = h.demux.try_send(a, &[b'x'; 4096]).unwrap();
+        sent += tried;
+        refused = if tried == 0 { refused + 1 } else { 0 };
+        h.look();
+        assert!(sent < 64 << 20, "the socket never fills");
+    }
+    h.close(a); // would hang
+    let mut received = 0;
+    while let Ok(bytes) = h.receive(b, 1 << 20) {
+        if bytes.is_empty() {
+            break;
+        }
+        received += bytes.len();
+    }
+    assert!(received <= sent, "{received} of {sent}");
+}
