@@ -19,6 +19,7 @@ mod client;
 mod errands;
 mod ledger;
 mod random;
+mod seeds;
 mod server;
 
 use client::Client;
@@ -29,7 +30,6 @@ use errands::Errands;
 use ledger::Ledger;
 use random::Random;
 use server::Server;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -41,49 +41,18 @@ const SEEDS: u64 = 500;
 /// Rounds in which nothing comes to an end. Far more than any seed takes.
 const LIMIT_ROUNDS: u32 = 500_000;
 
-/// Makes a seed fail, to see that it is told.
-const SABOTAGE: &str = "CORACLE_SIMULATION_SABOTAGE";
-
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    match number("CORACLE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("CORACLE_SEEDS").unwrap_or(SEEDS),
-    }
-}
-
 #[test]
 fn t1_no_seed_loses_duplicates_or_leaks() {
-    let mut all = Summary::default();
-    for seed in seeds() {
-        all += run_reporting(seed);
-    }
-    println!("{all}");
+    seeds::run_all(SEEDS, run);
 }
 
 #[test]
 fn t1_any_operation_may_fail() {
-    // The same voyage again and again; each time another operation, or another call, meets an error. Nothing
-    // else may come of that than what the error means.
+    // Nothing else may come of that than what the error means.
     const SEED: u64 = 5;
-    const EIO: i32 = 5;
-    const EMFILE: i32 = 24;
-    let sail_with = |prepare: &dyn Fn(&Kernel)| {
-        let kernel = Kernel::with_faults(SEED, Faults::benign());
-        prepare(&kernel);
-        sail(&kernel, Random::new(SEED), None);
-        (kernel.operations(), kernel.calls())
-    };
-    let (operations, calls) = sail_with(&|_| ());
-    assert!(operations > 100 && calls > 5, "{operations} operations, {calls} calls");
-    for n in 1..=operations {
-        eprintln!("operation {n} of {operations} fails");
-        sail_with(&|kernel| kernel.fail_nth(n, EIO));
-    }
-    for n in 1..=calls {
-        eprintln!("call {n} of {calls} fails");
-        sail_with(&|kernel| kernel.fail_nth_call(n, EMFILE));
-    }
+    seeds::fail_each_operation(SEED, |kernel| {
+        sail(kernel, Random::new(SEED), None);
+    });
 }
 
 #[test]
@@ -95,30 +64,7 @@ fn t1_replay_is_a_replay() {
 
 #[test]
 fn t1_failing_seed_tells_how_to_replay_it() {
-    if std::env::var_os(SABOTAGE).is_some() {
-        return; // in the process that the other half has started
-    }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "t1_no_seed_loses_duplicates_or_leaks"])
-        .env(SABOTAGE, "7")
-        .env("CORACLE_SEEDS", "10")
-        .env_remove("CORACLE_SEED")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(text.contains("CORACLE_SEED=7 cargo test -p coracle-loop --test simulation"), "{text}");
-}
-
-/// Runs a seed; if it fails, says how to do it again.
-fn run_reporting(seed: u64) -> Summary {
-    match catch_unwind(AssertUnwindSafe(|| run(seed))) {
-        Ok(summary) => summary,
-        Err(panic) => {
-            eprintln!("CORACLE_SEED={seed} cargo test -p coracle-loop --test simulation");
-            resume_unwind(panic);
-        }
-    }
+    seeds::sabotage("t1_no_seed_loses_duplicates_or_leaks");
 }
 
 /// What came of it.
@@ -194,7 +140,7 @@ fn sail(kernel: &Kernel, mut random: Random, abrupt: Option<u32>) -> Summary {
         assert!(rounds < LIMIT_ROUNDS, "it does not come to an end:\n{}", fleet.dump());
         fleet.step(kernel, &mut random);
     }
-    if std::env::var(SABOTAGE).is_ok_and(|text| text.parse() == Ok(kernel.seed())) {
+    if seeds::is_sabotaged(kernel.seed()) {
         panic!("sabotage");
     }
     let summary = Summary {

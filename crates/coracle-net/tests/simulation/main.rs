@@ -24,6 +24,8 @@ mod protocols;
 #[path = "../../../coracle-loop/tests/simulation/random.rs"]
 mod random;
 mod script;
+#[path = "../../../coracle-loop/tests/simulation/seeds.rs"]
+mod seeds;
 
 use client::{Client, End};
 use coracle_loop::Loop;
@@ -35,7 +37,7 @@ use protocols::{Rigging, Talker};
 use random::Random;
 use script::{BUSY, KINDS, Kind, pattern};
 use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -51,24 +53,9 @@ const VOYAGES: [u64; 5] = [12, 18, 28, 35, 41];
 /// What long answers are sent from.
 const FILE: &str = "/hold";
 
-/// Makes a seed fail, to see that it is told.
-const SABOTAGE: &str = "CORACLE_SIMULATION_SABOTAGE";
-
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    match number("CORACLE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("CORACLE_SEEDS").unwrap_or(SEEDS),
-    }
-}
-
 #[test]
 fn t1_no_seed_loses_a_byte_or_a_connection() {
-    let mut all = Summary::default();
-    for seed in seeds() {
-        all += run_reporting(seed);
-    }
-    println!("{all}");
+    seeds::run_all(SEEDS, run);
 }
 
 #[test]
@@ -80,61 +67,18 @@ fn t1_replay_is_a_replay() {
 
 #[test]
 fn t1_any_operation_may_fail() {
-    // The same voyages again and again; each time another operation, or another call, meets an error. Nothing may
-    // come of that but the end of whom it concerns.
+    // Nothing may come of that but the end of whom it concerns.
     for seed in VOYAGES {
-        fail_each_in_turn(seed);
-    }
-}
-
-fn fail_each_in_turn(seed: u64) {
-    const EIO: i32 = 5;
-    const EMFILE: i32 = 24;
-    let sail_with = |prepare: &dyn Fn(&Kernel)| {
-        let kernel = Kernel::with_faults(seed, Faults::benign());
-        prepare(&kernel);
-        sail(&kernel, Random::new(seed), false, None);
-        (kernel.operations(), kernel.calls())
-    };
-    let (operations, calls) = sail_with(&|_| ());
-    assert!(operations > 20 && calls > 5, "{operations} operations, {calls} calls");
-    for n in 1..=operations {
-        eprintln!("seed {seed}: operation {n} of {operations} fails");
-        sail_with(&|kernel| kernel.fail_nth(n, EIO));
-    }
-    for n in 1..=calls {
-        eprintln!("seed {seed}: call {n} of {calls} fails");
-        sail_with(&|kernel| kernel.fail_nth_call(n, EMFILE));
+        seeds::fail_each_operation(seed, |kernel| {
+            sail(kernel, Random::new(seed), false, None);
+        });
     }
 }
 
 #[test]
 fn t1_failing_seed_tells_how_to_replay_it() {
-    if std::env::var_os(SABOTAGE).is_some() {
-        return; // in the process that the other half has started
-    }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "t1_no_seed_loses_a_byte_or_a_connection"])
-        .env(SABOTAGE, "7")
-        .env("CORACLE_SEEDS", "10")
-        .env_remove("CORACLE_SEED")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(text.contains("CORACLE_SEED=7 cargo test -p coracle-net --test simulation"), "{text}");
-    assert!(text.contains("--- history"), "{text}");
-}
-
-/// Runs a seed; if it fails, says how to do it again.
-fn run_reporting(seed: u64) -> Summary {
-    match catch_unwind(AssertUnwindSafe(|| run(seed))) {
-        Ok(summary) => summary,
-        Err(panic) => {
-            eprintln!("CORACLE_SEED={seed} cargo test -p coracle-net --test simulation");
-            resume_unwind(panic);
-        }
-    }
+    let text = seeds::sabotage("t1_no_seed_loses_a_byte_or_a_connection");
+    assert!(text.is_empty() || text.contains("--- history"), "{text}");
 }
 
 /// What came of it.
@@ -206,7 +150,7 @@ fn sail(kernel: &Kernel, mut random: Random, fair: bool, abrupt: Option<u32>) ->
         let stepped = catch_unwind(AssertUnwindSafe(|| fleet.step(kernel, &ledger, &mut random)));
         ledger.expect(stepped.is_ok(), || format!("a step panicked:\n{}", fleet.dump()));
     }
-    let sabotaged = std::env::var(SABOTAGE).is_ok_and(|text| text.parse() == Ok(kernel.seed()));
+    let sabotaged = seeds::is_sabotaged(kernel.seed());
     ledger.expect(!sabotaged, || "sabotage".to_owned());
     if abrupt.is_none() {
         fleet.check_counters(&ledger, fair);
