@@ -111,6 +111,10 @@ impl Program {
         Program { process, address, backend, loops, stdout, stderr: Some(stderr) }
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id() as i32).unwrap()
+    }
+
     pub(crate) fn connect(&self) -> TcpStream {
         let address: SocketAddr = self.address.parse().expect("an IP address");
         let stream = TcpStream::connect(address).expect("it listens");
@@ -121,8 +125,7 @@ impl Program {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.process.id() as i32).unwrap();
-        kill_process(pid, signal).expect("it runs");
+        kill_process(self.pid(), signal).expect("it runs");
     }
 
     /// Asks it to end, and gives back how it did.
