@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::programs::{BENCH, c_version, output};
 
 /// Crates whose versions matter to the reader.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 11] = [
     "io-uring",
     "rustix",
     "tokio",
@@ -15,7 +15,10 @@ const CRATES: [&str; 8] = [
     "may",
     "crossbeam-channel",
     "rayon",
+    "corosensei",
+    "generator",
     "coracle-loop",
+    "coracle-stack",
 ];
 
 /// The list at the top of a report: command, date, machine, versions.

@@ -1,8 +1,8 @@
 //! The harness: what the benchmark programs share.
 //!
 //! ```text
-//!  bench ─► w2, w7, w13 ─► interleave ─► (measure) ─► statistics ─► table, plot ─► report
-//!                              └─ noise: was anybody else busy?
+//!  bench ─► w2, w6, w7, w13 ─► interleave ─► (measure) ─► statistics ─► table, plot ─► report
+//!                                  └─ noise: was anybody else busy?
 //!  w2 measures with:  programs ─► candidate ─► server + load (ping) ─► CPU µs per operation
 //!                                              syscalls (strace), single_step (steps), callgrind
 //! ```
@@ -29,4 +29,5 @@ pub mod syscalls;
 pub mod table;
 pub mod w13;
 pub mod w2;
+pub mod w6;
 pub mod w7;

@@ -83,12 +83,18 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
         steps.push(once(name, simulation));
     }
 
+    let stacks = ["test", "--release", "-p", "coracle-stack", "--tests"];
+    let mut stacks = command::cargo(root, &stacks);
+    // The ignored ones too: a million coroutines, and valgrind.
+    stacks.args(["--", "--include-ignored", "--nocapture"]);
+    steps.push(once("stacks", stacks));
+
     let contract = ["test", "--release", "-p", "coracle-demux", "--test", "contract"];
     let contract = command::cargo(root, &contract);
     steps.push(Step { name: "contract", command: contract, times: settings.contract });
 
     let mut address = sanitized(root, "address", "-Zsanitizer=address");
-    address.args(["-p", "coracle-demux", "-p", "coracle-loop"]);
+    address.args(["-p", "coracle-demux", "-p", "coracle-loop", "-p", "coracle-stack"]);
     // Not leaks: LeakSanitizer cannot work in the processes that tests run under strace.
     address.env("ASAN_OPTIONS", "detect_leaks=0");
     steps.push(once("address sanitizer", address));
@@ -162,6 +168,7 @@ fn is_worth_keeping(line: &str) -> bool {
     (line.starts_with("test result:") && !empty)
         || line.contains("FAILED")
         || (line.contains("seed") && !line.starts_with("test "))
+        || line.contains("parked coroutines:")
 }
 
 /// What the results depend on.

@@ -24,7 +24,7 @@ struct Arguments {
 enum Task {
     /// Check the style: what can be said as a rule is a test.
     Tidy,
-    /// Build everything that is measured, then measure: w2, w7, w13 or all, and their options.
+    /// Build everything that is measured, then measure: w2, w6, w7, w13 or all, and their options.
     Bench {
         /// What the benchmark program gets; `--help` lists it.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "all")]

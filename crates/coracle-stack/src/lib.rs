@@ -1,0 +1,81 @@
+//! Guarded stacks by the million, and the jump between them. Knows no I/O and no scheduler.
+//!
+//! A [`Pool`] hands out stacks; a [`Coroutine`] is a function on one of them, which can be left in the middle and
+//! entered again. Who is resumed when, and what a coroutine waits for, is the business of those above.
+//!
+//! ```text
+//!   thread's stack           stack A                     stack B
+//!  ┌──────────────┐         ┌──────────────┐            ┌──────────────┐   high addresses
+//!  │ main         │         │ body of A    │            │ body of B    │
+//!  │ your loop    │ resume  │ …            │            │ …            │
+//!  │   resume A ──┼────────►│ …            │            │ …            │
+//!  │          ◄───┼─────────┤ suspend      │            │ suspend      │
+//!  │   resume B ──┼─────────┼──────────────┼───────────►│ …            │
+//!  │          ◄───┼─────────┼──────────────┼────────────┤ suspend      │
+//!  │              │         │              │            │              │
+//!  │              │         │ (no memory   │            │ (no memory   │
+//!  │              │         │  so far)     │            │  so far)     │
+//!  └──────────────┘         ├──────────────┤            ├──────────────┤
+//!                           │▒▒▒ guard ▒▒▒▒│            │▒▒▒ guard ▒▒▒▒│   low addresses
+//!                           └──────────────┘            └──────────────┘
+//! ```
+//!
+//! ```
+//! use coracle_stack::{Coroutine, CoroutineResult, Pool, StackSize, Yielder};
+//!
+//! let pool = Pool::new()?;
+//! let mut squares = Coroutine::new(pool.take(StackSize::SMALL)?, |yielder: &Yielder<(), u32>, ()| {
+//!     for n in 1..=3 {
+//!         yielder.suspend(n * n);
+//!     }
+//! });
+//! let mut seen = Vec::new();
+//! while let CoroutineResult::Yield(square) = squares.resume(()) {
+//!     seen.push(square);
+//! }
+//! assert_eq!(seen, [1, 4, 9]);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # What a stack costs
+//! Address space, of which there is plenty; a page of memory (4 KiB) from the first use on, and one for
+//! every further 4 KiB it grows; and its part of the page tables, 648 bytes at the default
+//! [size](StackSize). Stacks lie side by side in slabs, 256 to a mapping, because a process may only have
+//! 65,530 mappings. Taking a stack that was used before is a few nanoseconds, a new one about two
+//! microseconds. After a peak, [`Pool::trim`] gives memory back.
+//!
+//! # Overflow
+//! Below each stack is a [guard](Guard) of 68 KiB. Whoever runs into it ends the process, with a message
+//! that has the [name](Stack::set_name) and the size:
+//!
+//! ```text
+//! coroutine 'resolver' has overflowed its stack of 256 KiB: give it a larger one
+//! ```
+//!
+//! It is not a panic: destructors do not run, since there is no stack to run them on. A frame of C code
+//! that is larger than the guard can step over it; Rust's cannot, as the compiler has it touch every page.
+//!
+//! # What a coroutine must not do
+//! - Move to another thread. The compiler sees to that.
+//! - Suspend itself while another on the same thread relies on "the same thread" meaning "the same
+//!   activity": inside a lock that the thread may take again, in a closure that keeps a borrowed pointer in
+//!   a thread-local, while panicking. Nothing sees to that here; the crates above do what can be done.
+//! - Suspend itself with the floating-point mode changed: the switch does not save it.
+//!
+//! # Tools
+//! valgrind is told of every stack, and AddressSanitizer of every switch, in builds that have it. Backtraces and
+//! debuggers see through a coroutine down to the one who resumed it.
+
+mod guard;
+mod label;
+mod mapping;
+mod overflow;
+mod pool;
+mod size;
+mod switch;
+
+pub use corosensei::{CoroutineResult, Yielder};
+pub use guard::Guard;
+pub use pool::{Pool, Settings, Stack, Stats};
+pub use size::{LIMIT_STACK_BYTES, StackSize};
+pub use switch::{Coroutine, on_stack};

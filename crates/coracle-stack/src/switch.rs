@@ -1,0 +1,174 @@
+//! The jump between stacks: corosensei's, with our stacks. Nothing is added to a switch.
+#![allow(unsafe_code)]
+
+use crate::label::LABEL_BYTES;
+use crate::mapping::Slot;
+use crate::pool::Stack;
+use corosensei::stack::StackPointer;
+use corosensei::{CoroutineResult, Yielder};
+use std::fmt;
+
+/// The tops of stacks are this much apart in their pages, or else they would all compete for the same lines of the
+/// processor's caches: switching among many is 20 to 40 % faster so.
+const COLOUR_BYTES: usize = 64;
+
+/// So many different places.
+const COLOURS: usize = 16;
+
+/// A function with a stack of its own, that can be left in the middle and entered again.
+///
+/// [`resume`](Coroutine::resume) runs it until it calls [`Yielder::suspend`] or returns. It stays on its thread, and
+/// so may hold an `Rc`, a lock guard or a reference to a thread-local while it is suspended.
+///
+/// ```
+/// use coracle_stack::{Coroutine, CoroutineResult, Pool, StackSize, Yielder};
+///
+/// let pool = Pool::new()?;
+/// let stack = pool.take(StackSize::default())?;
+/// let mut sum = Coroutine::new(stack, |yielder: &Yielder<u32, u32>, first| {
+///     let second = yielder.suspend(first);
+///     first + second
+/// });
+/// assert_eq!(sum.resume(1), CoroutineResult::Yield(1));
+/// assert_eq!(sum.resume(2), CoroutineResult::Return(3));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Panics inside
+/// A panic that leaves the function leaves `resume`, too. The coroutine is done then.
+///
+/// # Dropping it half-way
+/// A coroutine that is suspended is unwound when it is dropped: what is on its stack is dropped, in order,
+/// and if it suspends itself again meanwhile, it is unwound from there. This is a panic of a special kind,
+/// so it needs `panic = "unwind"`, and **must not pass frames of C**, where it aborts the process. Whoever
+/// cannot rule that out [forgets](std::mem::forget) the coroutine: its stack is then never used again. One
+/// that was not started only drops its function.
+///
+/// # Threads
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<coracle_stack::Coroutine<(), (), ()>>();
+/// ```
+pub struct Coroutine<Input, Yield, Return> {
+    // Before the stack it is on: fields are dropped in order.
+    inner: corosensei::Coroutine<Input, Yield, Return, Bounds>,
+    stack: Stack,
+}
+
+impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Return> {
+    /// A coroutine that will run `body` on `stack`.
+    #[inline]
+    pub fn new<F>(stack: Stack, body: F) -> Coroutine<Input, Yield, Return>
+    where
+        F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
+    {
+        let inner = corosensei::Coroutine::with_stack(Bounds::of(&stack), body);
+        Coroutine { inner, stack }
+    }
+}
+
+impl<Input, Yield, Return> Coroutine<Input, Yield, Return> {
+    /// Runs it, until it suspends itself or returns.
+    ///
+    /// # Panics
+    /// When it has returned before; when it panics.
+    #[inline]
+    pub fn resume(&mut self, input: Input) -> CoroutineResult<Yield, Return> {
+        self.inner.resume(input)
+    }
+
+    /// Unwinds it, as dropping it would do; it is done then. For those who want to see a panic of a destructor: it
+    /// leaves this call.
+    pub fn unwind(&mut self) {
+        self.inner.force_unwind();
+    }
+
+    /// Whether it was resumed at least once.
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.inner.started()
+    }
+
+    /// Whether it has come to its end, in one way or the other.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.inner.done()
+    }
+
+    /// Its stack: how large it is, how much of it was used, what it is called.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+}
+
+impl<Input, Yield, Return> Drop for Coroutine<Input, Yield, Return> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.inner.done() {
+            self.unwind();
+        }
+    }
+}
+
+impl<Input, Yield, Return> fmt::Debug for Coroutine<Input, Yield, Return> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coroutine")
+            .field("stack", &self.stack)
+            .field("is_done", &self.is_done())
+            .finish()
+    }
+}
+
+/// Runs `body` on another stack, and comes back: for deep recursion in a coroutine with a small one.
+///
+/// ```
+/// use coracle_stack::{Pool, StackSize, on_stack};
+///
+/// fn depth(n: u32) -> u32 {
+///     if n == 0 { 0 } else { std::hint::black_box(depth(n - 1)) + 1 }
+/// }
+///
+/// let pool = Pool::new()?;
+/// let mut stack = pool.take(StackSize::at_least(64 << 20)?)?;
+/// assert_eq!(on_stack(&mut stack, || depth(100_000)), 100_000);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// A coroutine may suspend itself in `body`, and goes on there. A panic leaves this call.
+pub fn on_stack<R>(stack: &mut Stack, body: impl FnOnce() -> R) -> R {
+    corosensei::on_stack(Bounds::of(stack), body)
+}
+
+/// Where a stack begins and ends: what corosensei needs to know. The owner of the stack keeps it.
+struct Bounds {
+    base: StackPointer,
+    limit: StackPointer,
+}
+
+impl Bounds {
+    #[inline]
+    fn of(stack: &Stack) -> Bounds {
+        let Slot { low, number, size, .. } = stack.slot();
+        let colour = usize::from(number) % COLOURS * COLOUR_BYTES;
+        let base = low
+            .checked_add(size.bytes() - LABEL_BYTES - colour)
+            .expect("a stack ends before the addresses do");
+        Bounds { base, limit: low }
+    }
+}
+
+// SAFETY: both are multiples of 64, at least 62 KiB apart, and all between them is memory that only the
+// holder of the `Stack` uses. Below `limit` is a guard region of more than 64 KiB. The `Stack` outlives
+// whoever gets these bounds: it lies beside the coroutine and is dropped after it, or is borrowed while
+// `on_stack` runs.
+unsafe impl corosensei::stack::Stack for Bounds {
+    #[inline]
+    fn base(&self) -> StackPointer {
+        self.base
+    }
+
+    #[inline]
+    fn limit(&self) -> StackPointer {
+        self.limit
+    }
+}
