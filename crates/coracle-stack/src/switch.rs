@@ -17,8 +17,8 @@ const COLOURS: usize = 16;
 
 /// A function with a stack of its own, that can be left in the middle and entered again.
 ///
-/// [`resume`](Coroutine::resume) runs it until it calls [`Yielder::suspend`] or returns. It stays on its thread, and
-/// so may hold an `Rc`, a lock guard or a reference to a thread-local while it is suspended.
+/// [`resume`](Coroutine::resume) runs it until it calls [`Yielder::suspend`] or returns. It stays on its
+/// thread, and so may hold an `Rc`, a lock guard or a reference to a thread-local while it is suspended.
 ///
 /// ```
 /// use coracle_stack::{Coroutine, CoroutineResult, Pool, StackSize, Yielder};

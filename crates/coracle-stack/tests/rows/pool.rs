@@ -16,11 +16,10 @@ fn take(pool: &Pool) -> Stack {
 
 /// A coroutine that has used `bytes` of a stack, and a little more.
 fn use_stack(stack: Stack, bytes: usize) -> Coroutine<(), (), ()> {
-    fn deep(top: usize, bytes: usize) {
+    fn deep(top: usize, bytes: usize) -> u8 {
         let filler = std::hint::black_box([1u8; 256]);
-        if top - filler.as_ptr().addr() < bytes {
-            deep(top, bytes);
-        }
+        // Something is done after the call, so that it stays one.
+        if top - filler.as_ptr().addr() < bytes { deep(top, bytes) ^ filler[0] } else { 0 }
     }
     let mut coroutine = Coroutine::new(stack, move |_: &Yielder<(), ()>, ()| {
         let top = std::hint::black_box(0u8);
