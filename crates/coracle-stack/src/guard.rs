@@ -18,14 +18,14 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How large a guard region is: 64 KiB and a page.
 ///
-/// Rust code touches every page of a frame that is larger than a page; C code does not, and a frame of 100
-/// KB has been seen to step over a single page into the next stack. The odd page keeps the tops of stacks
-/// from being a power of two apart: then they would share a few places of the processor's cache of
-/// addresses, and switching among a thousand would take twice as long.
+/// Rust code touches every page of a frame that is larger than a page; C code does not, and a frame of
+/// 100 KB has been seen to step over a single page into the next stack. The odd page keeps the tops of
+/// stacks from being a power of two apart: then they would share a few places of the processor's cache of
+/// addresses (TLB), and switching among a thousand would take nearly twice as long (W6).
 pub(crate) fn guard_bytes() -> usize {
     (64 << 10) + page_size()
 }
@@ -63,19 +63,19 @@ pub enum Guard {
 impl Guard {
     /// The best that this kernel has. If it is the second, the log says what is lost, once.
     pub(crate) fn best() -> Guard {
-        static BEST: OnceLock<Guard> = OnceLock::new();
-        *BEST.get_or_init(|| match try_install() {
-            Ok(()) => Guard::Install,
-            Err(error) => {
-                tracing::warn!(
-                    "cannot use MADV_GUARD_INSTALL: {error} (it needs Linux 6.13, and memory that is not locked); \
-                     guarding stacks by mprotect, at most {} of them (vm.max_map_count={})",
-                    limit_protected(),
-                    mappings()
-                );
-                Guard::Protect
-            }
-        })
+        static TRIED: OnceLock<io::Result<()>> = OnceLock::new();
+        static WARNED: AtomicBool = AtomicBool::new(false);
+        let Err(error) = TRIED.get_or_init(try_install) else { return Guard::Install };
+        // Not inside of `get_or_init`: whoever gets the warning may want a pool.
+        if !WARNED.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "cannot use MADV_GUARD_INSTALL: {error} (it needs Linux 6.13, and memory that is not locked); \
+                 guarding stacks by mprotect, at most {} of them (vm.max_map_count={})",
+                limit_protected(),
+                mappings()
+            );
+        }
+        Guard::Protect
     }
 }
 

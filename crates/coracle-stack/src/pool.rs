@@ -1,18 +1,12 @@
 //! The stacks of one loop: handed out, taken back, kept for the next, given up after a peak.
 //!
 //! ```text
-//!              take                                      take, when none is warm
-//!      ┌────────────────────┐                       ┌────────────────────────────────┐
-//!      │                    ▼                       │                                │
-//!   ┌──┴──────────────────────┐  drop   ┌───────────▼─────┐                          │
-//!   │ warm: as they were left │◄────────┤ in use: a Stack │                          │
-//!   └──┬──────────────────────┘         └─────────────────┘                          │
-//!      │ trim, or too many                                                           │
-//!      ▼                                                                             │
-//!   ┌─────────────────────────┐                                   ┌──────────────────┴──┐
-//!   │ without memory          ├──────────────────────────────────►│ cold, or never used │
-//!   └─────────────────────────┘                                   └──────────┬──────────┘
-//!                                                                            ▼ all of a slab: unmapped
+//!            take: the last to come back                take: when none is warm
+//!  ┌──────┐ ─────────────────────────────► ┌────────┐ ◄───────────────────────── ┌──────┐ ◄── a new slab
+//!  │ warm │                                │ in use │                            │ cold │
+//!  └──────┘ ◄───────────────────────────── └────────┘                            └──────┘ ──► unmapped, when all
+//!      │                 drop                                                       ▲         of a slab is cold
+//!      └──────── the first to come back, when trimmed, or when they are too many ───┘
 //! ```
 //!
 //! The stack that came back last is handed out first: its pages are there, and most likely in a cache of the

@@ -4,16 +4,19 @@
 use crate::label::LABEL_BYTES;
 use crate::mapping::Slot;
 use crate::pool::Stack;
-use corosensei::stack::StackPointer;
+use corosensei::stack::{STACK_ALIGNMENT, StackPointer};
 use corosensei::{CoroutineResult, Yielder};
 use std::fmt;
 
-/// The tops of stacks are this much apart in their pages, or else they would all compete for the same lines of the
-/// processor's caches: switching among many is 20 to 40 % faster so.
+/// The tops of stacks are this much apart in their pages, or else they would all compete for the same lines
+/// of the processor's caches: switching among many is 20 to 40 % faster so.
 const COLOUR_BYTES: usize = 64;
 
 /// So many different places.
 const COLOURS: usize = 16;
+
+/// A function that has captured more than this is put on the heap first: corosensei takes no more.
+const LIMIT_BODY_BYTES: usize = 1024;
 
 /// A function with a stack of its own, that can be left in the middle and entered again.
 ///
@@ -56,13 +59,21 @@ pub struct Coroutine<Input, Yield, Return> {
 }
 
 impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Return> {
-    /// A coroutine that will run `body` on `stack`.
+    /// A coroutine that will run `body` on `stack`. If `body` has captured much, it waits in a box until then.
     #[inline]
     pub fn new<F>(stack: Stack, body: F) -> Coroutine<Input, Yield, Return>
     where
         F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
     {
-        let inner = corosensei::Coroutine::with_stack(Bounds::of(&stack), body);
+        let bounds = Bounds::of(&stack);
+        // corosensei puts it at the top of the stack, if it is small and of no special alignment.
+        let inner = if const { size_of::<F>() > LIMIT_BODY_BYTES || align_of::<F>() > STACK_ALIGNMENT }
+        {
+            let body = Box::new(body);
+            corosensei::Coroutine::with_stack(bounds, move |yielder, input| body(yielder, input))
+        } else {
+            corosensei::Coroutine::with_stack(bounds, body)
+        };
         Coroutine { inner, stack }
     }
 }

@@ -2,6 +2,7 @@
 
 use coracle_stack::{Coroutine, Pool, Settings, Stack, StackSize, Yielder, on_stack};
 use std::sync::Mutex;
+use std::time::Instant;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -43,10 +44,14 @@ fn park(pool: &Pool, count: usize) -> Vec<Coroutine<(), (), ()>> {
 fn parked_coroutines_cost(count: usize) {
     let pool = Pool::new().unwrap();
     let (before, mappings_before) = (memory(), mappings());
+    let start = Instant::now();
     let mut coroutines = park(&pool, count);
+    let nanoseconds = start.elapsed().as_nanos() as usize / count;
     let each = (memory() - before) as f64 / count as f64;
     let mapped = mappings() - mappings_before;
-    println!("{count} parked coroutines: {each:.0} bytes each, {mapped} mappings");
+    println!(
+        "{count} parked coroutines: {each:.0} bytes and {nanoseconds} ns each, {mapped} mappings"
+    );
     assert!(each <= 4.8 * 1024.0, "{each:.0} bytes each");
     assert!(mapped <= count / 100, "{mapped} mappings");
     for coroutine in &mut coroutines {

@@ -170,6 +170,24 @@ fn s44_a_name_of_any_length_is_reported() {
 }
 
 #[test]
+fn s44_a_frame_that_is_not_touched_page_by_page_is_caught() {
+    // What C code does with a large array: the first access is somewhere in the middle of it.
+    let output =
+        in_child("overflow::s44_a_frame_that_is_not_touched_page_by_page_is_caught", || {
+            let body = |_: &Yielder<(), ()>, ()| {
+                let near_the_top = std::hint::black_box(0u8);
+                let below = StackSize::SMALL.bytes() + (40 << 10);
+                let place = (&raw const near_the_top).cast_mut().wrapping_sub(below);
+                // SAFETY: none: this is to fault, in a process that is there for it.
+                unsafe { place.write_volatile(1) };
+            };
+            let _neighbour = stack("neighbour", StackSize::SMALL);
+            Coroutine::new(stack("c", StackSize::SMALL), body).resume(());
+        });
+    assert_reported(output, "coroutine 'c' has overflowed its stack of 64 KiB");
+}
+
+#[test]
 fn s44_an_overflow_of_the_thread_itself_is_reported_by_std() {
     let output =
         in_child("overflow::s44_an_overflow_of_the_thread_itself_is_reported_by_std", || {

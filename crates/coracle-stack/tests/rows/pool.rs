@@ -1,5 +1,6 @@
 //! Pools: who gets which stack, limits, trimming. What is said of memory is in `tests/memory.rs`.
 
+use crate::child::{in_child, said};
 use coracle_stack::{
     Coroutine, Guard, LIMIT_STACK_BYTES, Pool, Settings, Stack, StackSize, Yielder,
 };
@@ -142,6 +143,48 @@ fn s45_slabs_without_users_are_unmapped_but_for_the_last() {
 fn s45_a_pool_may_go_before_its_stacks() {
     let stack = take(&pool());
     assert!(use_stack(stack, 1000).is_done());
+}
+
+#[test]
+fn s44_guards_by_mprotect_end_before_the_mappings_do() {
+    let test = "pool::s44_guards_by_mprotect_end_before_the_mappings_do";
+    let output = in_child(test, || {
+        let guard = Some(Guard::Protect);
+        for _ in 0..2 {
+            let pool = Pool::with_settings(Settings { guard, ..Settings::default() }).unwrap();
+            let mut stacks = Vec::new();
+            let error = loop {
+                match pool.take(StackSize::SMALL) {
+                    Ok(stack) => stacks.push(stack),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded, "{error}");
+            assert!(error.to_string().contains("vm.max_map_count"), "{error}");
+            assert!(stacks.len() > 100, "{}", stacks.len());
+            // The rest of the process goes on.
+            std::thread::spawn(|| ()).join().unwrap();
+            // The second time is as the first: what is unmapped does not count.
+        }
+    });
+    let Some(output) = output else { return };
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn pools_of_many_threads_come_and_go() {
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(|| {
+                for round in 0..50 {
+                    let pool = pool();
+                    let stacks: Vec<Stack> = (0..300 + round).map(|_| take(&pool)).collect();
+                    assert_eq!(pool.stats().in_use, stacks.len());
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]

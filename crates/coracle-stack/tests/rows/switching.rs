@@ -218,6 +218,38 @@ fn s47_deep_recursion_goes_to_a_big_stack_and_may_suspend_there() {
 }
 
 #[test]
+fn a_function_may_have_captured_much() {
+    fn start<const BYTES: usize>(pool: &Pool) -> CoroutineResult<(), u8> {
+        let ballast = [7u8; BYTES];
+        let stack = pool.take(StackSize::default()).unwrap();
+        Coroutine::new(stack, move |_: &Yielder<(), ()>, ()| ballast[BYTES / 2]).resume(())
+    }
+    let pool = Pool::new().unwrap();
+    assert_eq!(start::<1024>(&pool), CoroutineResult::Return(7));
+    assert_eq!(start::<1025>(&pool), CoroutineResult::Return(7));
+    assert_eq!(start::<{ 32 << 10 }>(&pool), CoroutineResult::Return(7));
+}
+
+#[test]
+fn a_function_may_need_any_alignment() {
+    #[repr(align(4096))]
+    struct Page;
+    let page = Page;
+    let mut coroutine =
+        Coroutine::new(stack(), move |_: &Yielder<(), ()>, ()| (&raw const page).addr());
+    assert_eq!(coroutine.resume(()).as_return().unwrap() % 4096, 0);
+}
+
+#[test]
+fn a_large_function_that_is_never_run_is_dropped() {
+    let drops = Rc::new(Cell::new(0));
+    let ballast = ([0u64; 1000], Dropped(Rc::clone(&drops)));
+    let body = move |_: &Yielder<(), ()>, ()| drop(ballast);
+    drop(Coroutine::new(stack(), body));
+    assert_eq!(drops.get(), 1);
+}
+
+#[test]
 fn a_panic_on_another_stack_comes_back() {
     let mut big = stack();
     let panic =

@@ -36,6 +36,17 @@ fn s44_a_kernel_without_guards_gets_them_by_mprotect_and_one_warning() {
 }
 
 #[test]
+fn s50_a_backtrace_goes_on_to_the_one_who_resumed() {
+    let stack = Pool::new().unwrap().take(StackSize::default()).unwrap();
+    let mut coroutine = Coroutine::new(stack, |_: &Yielder<(), ()>, ()| {
+        std::backtrace::Backtrace::force_capture().to_string()
+    });
+    let trace = coroutine.resume(()).as_return().unwrap();
+    let switch = trace.find("corosensei").expect("it passes the switch");
+    assert!(trace[switch..].contains("s50_a_backtrace_goes_on_to_the_one_who_resumed"), "{trace}");
+}
+
+#[test]
 #[ignore = "needs valgrind; cargo xtask full runs it"]
 fn s52_valgrind_has_no_complaints() {
     if !is_installed("valgrind") {
