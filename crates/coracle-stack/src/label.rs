@@ -130,8 +130,13 @@ impl Entry {
 fn vacant() -> Option<&'static Entry> {
     let take = |count: usize| count.checked_sub(1);
     VACANT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-    entries().find(|entry| {
+    let is_taken = |entry: &&Entry| {
         entry.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    // None: another thread took it, and has left one behind us in the list, which is for the next who asks.
+    entries().find(is_taken).or_else(|| {
+        VACANT.fetch_add(1, Ordering::Relaxed);
+        None
     })
 }
 

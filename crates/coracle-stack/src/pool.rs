@@ -207,6 +207,7 @@ impl Pool {
         }
     }
 
+    #[inline]
     fn give_back(&self, slot: Slot) {
         let mut state = self.0.state.borrow_mut();
         state.in_use -= 1;
@@ -249,6 +250,7 @@ impl Shelf {
 
     /// Takes its memory from the warm stack that waited longest. A slab that is idle then is unmapped,
     /// unless it is the last that has room.
+    #[inline(never)]
     fn cool_one(&mut self) {
         let Some(slot) = self.warm.pop_front() else { return };
         self.trimmed = self.trimmed.saturating_sub(1);
@@ -319,6 +321,7 @@ impl fmt::Debug for Pool {
     }
 }
 
+#[cold]
 fn too_many(in_use: usize) -> io::Error {
     let text = format!("cannot take another stack: {in_use} are in use (limit_stacks)");
     io::Error::new(io::ErrorKind::QuotaExceeded, text)
