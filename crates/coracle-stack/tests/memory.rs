@@ -14,14 +14,15 @@ fn alone(test: impl FnOnce()) {
 
 /// Resident memory and page tables of this process, in bytes.
 fn memory() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let field = |name: &str| {
-        let line =
-            status.lines().find(|line| line.starts_with(name)).expect("Linux has this field");
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number")
-            << 10
-    };
-    field("VmRSS:") + field("VmPTE:")
+    // Not `VmRSS`, which is a sum of what each core has last said.
+    field("/proc/self/smaps_rollup", "Rss:") + field("/proc/self/status", "VmPTE:")
+}
+
+fn field(file: &str, name: &str) -> usize {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).expect("Linux has this field");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number")
+        << 10
 }
 
 fn mappings() -> usize {
@@ -48,7 +49,7 @@ fn parked_coroutines_cost(count: usize) {
     let mut coroutines = park(&pool, count);
     let nanoseconds = start.elapsed().as_nanos() as usize / count;
     let each = (memory() - before) as f64 / count as f64;
-    let mapped = mappings() - mappings_before;
+    let mapped = mappings().saturating_sub(mappings_before);
     println!(
         "{count} parked coroutines: {each:.0} bytes and {nanoseconds} ns each, {mapped} mappings"
     );
