@@ -20,21 +20,9 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How large a guard region is: 64 KiB and a page.
-///
-/// Rust code touches every page of a frame that is larger than a page; C code does not, and a frame of
-/// 100 KB has been seen to step over a single page into the next stack. The odd page keeps the tops of
-/// stacks from being a power of two apart: then they would share a few places of the processor's cache of
-/// addresses (TLB), and switching among a thousand would take nearly twice as long (W6).
-pub(crate) fn guard_bytes() -> usize {
-    (64 << 10) + page_size()
-}
-
-pub(crate) fn page_size() -> usize {
-    // Not rustix's, which looks for it where valgrind hides it.
-    // SAFETY: sysconf(3) has no conditions.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}
+/// How large a guard region is. Rust code touches every page of a frame that is larger than a page; C code
+/// does not, and a frame of 100 KB has been seen to step over a single page into the next stack.
+pub(crate) const GUARD_BYTES: usize = 64 << 10;
 
 /// How many guards are installed by one system call.
 pub(crate) const GUARDS_PER_CALL: usize = 64;
@@ -83,9 +71,9 @@ impl Guard {
 fn try_install() -> io::Result<()> {
     // SAFETY: a fresh anonymous mapping, guarded and unmapped before anybody else sees it.
     unsafe {
-        let place = mmap_anonymous(null_mut(), guard_bytes(), ProtFlags::READ, MapFlags::PRIVATE)?;
+        let place = mmap_anonymous(null_mut(), GUARD_BYTES, ProtFlags::READ, MapFlags::PRIVATE)?;
         let result = advise(std::iter::once(place));
-        munmap(place, guard_bytes())?;
+        munmap(place, GUARD_BYTES)?;
         result
     }
 }
@@ -93,7 +81,7 @@ fn try_install() -> io::Result<()> {
 /// How many guards there are by `mprotect`, in the whole process.
 static PROTECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes guards of [`guard_bytes`] at `first`, and at every `stride` bytes after it, `count` in all.
+/// Makes guards of [`GUARD_BYTES`] at `first`, and at every `stride` bytes after it, `count` in all.
 ///
 /// If the kernel does not know the first kind, the second is used and `guard` changed. Returns how many are by
 /// `mprotect`: they are counted until they are [forgotten](forget). On an error some of the guards may be there,
@@ -121,7 +109,7 @@ pub(crate) unsafe fn install(
     reserve(count)?;
     for place in places {
         // SAFETY: what the caller promises.
-        let result = unsafe { mprotect(place, guard_bytes(), MprotectFlags::empty()) };
+        let result = unsafe { mprotect(place, GUARD_BYTES, MprotectFlags::empty()) };
         result.inspect_err(|_| forget(count))?;
     }
     Ok(count)
@@ -139,11 +127,10 @@ pub(crate) fn forget(count: usize) {
 unsafe fn advise(places: impl ExactSizeIterator<Item = *mut c_void> + Clone) -> io::Result<()> {
     // SAFETY: what the caller promises; the kernel is told addresses, and reads and writes nothing there.
     let done = unsafe { advise_together(places.clone()) };
-    for place in places.skip(done / guard_bytes()) {
+    for place in places.skip(done / GUARD_BYTES) {
         // SAFETY: as above.
-        let result = unsafe {
-            sc::syscall3(sc::nr::MADVISE, place as usize, guard_bytes(), INSTALL) as isize
-        };
+        let result =
+            unsafe { sc::syscall3(sc::nr::MADVISE, place as usize, GUARD_BYTES, INSTALL) as isize };
         if result < 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
         }
@@ -161,7 +148,7 @@ unsafe fn advise_together(places: impl ExactSizeIterator<Item = *mut c_void>) ->
     let count = places.len();
     let mut vectors = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; GUARDS_PER_CALL];
     for (vector, place) in vectors.iter_mut().zip(places) {
-        *vector = libc::iovec { iov_base: place, iov_len: guard_bytes() };
+        *vector = libc::iovec { iov_base: place, iov_len: GUARD_BYTES };
     }
     // SAFETY: there are `count` vectors, which the kernel reads; the rest is what the caller promises.
     let result = unsafe {

@@ -39,14 +39,14 @@
 //!
 //! # What a stack costs
 //! Address space, of which there is plenty; a page of memory (4 KiB) from the first use on, and one for
-//! every further 4 KiB it grows; and its part of the page tables, 648 bytes at the default
-//! [size](StackSize), 264 at the smallest. Stacks lie side by side in slabs, 256 to a mapping, because a
+//! every further 4 KiB it grows; and its part of the page tables, 640 bytes at the default
+//! [size](StackSize), 256 at the smallest. Stacks lie side by side in slabs, 256 to a mapping, because a
 //! process may only have 65,530 mappings. A stack that was used before is there in nanoseconds (W6), a new
 //! one in microseconds, which the kernel takes for its first page. After a peak, [`Pool::trim`] gives
 //! memory back.
 //!
 //! # Overflow
-//! Below each stack is a [guard](Guard) of 68 KiB. Whoever runs into it ends the process, with a message
+//! Below each stack is a [guard](Guard) of 64 KiB. Whoever runs into it ends the process, with a message
 //! that has the [name](Stack::set_name) and the size:
 //!
 //! ```text

@@ -6,7 +6,7 @@
 //!  │▒▒▒▒▒▒▒▒│                  ◄─grows─│▒▒▒▒▒▒▒▒│                  ◄─grows─│▒▒▒▒▒▒▒▒│   …
 //!  └────────┴──────────────────────────┴────────┴──────────────────────────┴────────┴────────
 //!    guard    slot 0                     guard    slot 1                     guard
-//!    68 KiB   256 KiB, or what was asked for
+//!    64 KiB   256 KiB, or what was asked for
 //! ```
 //!
 //! A slot is *unused* until it is first taken, and has no guard and no memory. Guards are installed a batch at a
@@ -14,7 +14,7 @@
 //! back with it does not come here, but to the [pool](crate::Pool).
 #![allow(unsafe_code)]
 
-use crate::guard::{self, GUARDS_PER_CALL, Guard, guard_bytes, page_size};
+use crate::guard::{self, GUARD_BYTES, GUARDS_PER_CALL, Guard};
 use crate::label;
 use crate::size::StackSize;
 use corosensei::stack::valgrind::ValgrindStackRegistration;
@@ -25,7 +25,7 @@ use std::io;
 use std::num::NonZeroUsize;
 
 /// A slab has so many bytes at most, unless a single stack has more: 256 stacks of the default size.
-const SLAB_BYTES: usize = 81 << 20;
+const SLAB_BYTES: usize = 80 << 20;
 
 /// A slab has so many stacks at most.
 const SLOTS_PER_SLAB: usize = 256;
@@ -71,13 +71,13 @@ impl Slot {
     pub(crate) fn around(start: usize, size: StackSize, address: usize) -> Option<Slot> {
         let offset = address.checked_sub(start).filter(|offset| *offset < slab_bytes(size))?;
         let number = offset / stride(size);
-        let low = NonZeroUsize::new(start + number * stride(size) + guard_bytes())?;
+        let low = NonZeroUsize::new(start + number * stride(size) + GUARD_BYTES)?;
         Some(Slot { low, slab: 0, number: number as u16, size })
     }
 
     /// Where its slab starts.
     pub(crate) fn slab_start(self) -> usize {
-        self.low.get() - guard_bytes() - usize::from(self.number) * stride(self.size)
+        self.low.get() - GUARD_BYTES - usize::from(self.number) * stride(self.size)
     }
 
     fn address(self) -> *mut c_void {
@@ -188,7 +188,7 @@ impl Slab {
 
     /// The lowest address of a stack.
     fn low(&self, number: usize) -> *mut c_void {
-        self.start.wrapping_byte_add(number * stride(self.size) + guard_bytes())
+        self.start.wrapping_byte_add(number * stride(self.size) + GUARD_BYTES)
     }
 }
 
@@ -203,9 +203,15 @@ impl Drop for Slab {
     }
 }
 
+fn page_size() -> usize {
+    // Not rustix's, which looks for it where valgrind hides it.
+    // SAFETY: sysconf(3) has no conditions.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// From one slot to the next.
-fn stride(size: StackSize) -> usize {
-    guard_bytes() + size.bytes()
+const fn stride(size: StackSize) -> usize {
+    GUARD_BYTES + size.bytes()
 }
 
 /// How many slots a slab has.
@@ -247,8 +253,8 @@ mod tests {
             let mut slab = Slab::map(0, StackSize::SMALL, guard).unwrap();
             for _ in 0..100 {
                 let slot = slab.take().unwrap();
-                let below = readable(slot.low.get() - guard_bytes(), guard_bytes());
-                assert!(below.len() > 16 && below.iter().all(|readable| !readable), "{guard:?}");
+                let below = readable(slot.low.get() - GUARD_BYTES, GUARD_BYTES);
+                assert!(!below.is_empty() && below.iter().all(|readable| !readable), "{guard:?}");
                 let above = readable(slot.low.get(), slot.size.bytes());
                 assert!(above.iter().all(|readable| *readable), "{guard:?}");
             }
@@ -263,7 +269,7 @@ mod tests {
         assert!(slab.is_idle());
         let again = slab.take().unwrap();
         assert_eq!(again.low, slot.low);
-        let below = readable(slot.low.get() - guard_bytes(), guard_bytes());
+        let below = readable(slot.low.get() - GUARD_BYTES, GUARD_BYTES);
         assert!(below.iter().all(|readable| !readable));
     }
 
@@ -273,7 +279,7 @@ mod tests {
         let slots = [slab.take().unwrap(), slab.take().unwrap()];
         for slot in slots {
             let (low, top) = (slot.low.get(), slot.low.get() + slot.size.bytes());
-            for address in [low - guard_bytes(), low - 1, low, top - 1] {
+            for address in [low - GUARD_BYTES, low - 1, low, top - 1] {
                 assert_eq!(label::find(address).unwrap().low, slot.low);
             }
             assert_eq!(slot.slab_start(), slab.start.addr());
