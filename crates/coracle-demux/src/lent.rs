@@ -17,6 +17,8 @@ use std::rc::Rc;
 pub(crate) struct LentPool {
     bytes: Box<[UnsafeCell<u8>]>,
     count: u16,
+    /// Half of them.
+    half: usize,
     size: usize,
     /// Buffers that came back, last in first out: the one just used is still in the processor's cache.
     returned: Returned,
@@ -52,7 +54,7 @@ impl LentPool {
         let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
         let ids = (0..count).map(|_| Cell::new(0)).collect();
         let returned = Returned { ids, len: Cell::new(0) };
-        Rc::new(LentPool { bytes, count, size, returned })
+        Rc::new(LentPool { bytes, count, half: usize::from(count / 2), size, returned })
     }
 
     /// Bytes per buffer.
@@ -82,6 +84,18 @@ impl LentPool {
     pub(crate) fn lend(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
         assert!(len <= self.size, "the kernel filled more than a buffer");
         Lent { start: self.buffer(id), len: len as u32, id, pool: Some(Rc::clone(self)) }
+    }
+
+    /// The same, or a copy if more than half of the buffers are out: whoever keeps them starves nobody.
+    #[inline(always)] // on the way of every message
+    pub(crate) fn lend_or_copy(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
+        // Those that are out count, and so does the backend; this one does not yet.
+        if Rc::strong_count(self) > self.half { self.copy(id, len) } else { self.lend(id, len) }
+    }
+
+    #[cold]
+    fn copy(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
+        Lent::owned(&self.lend(id, len))
     }
 
     /// The next buffer that came back since it was lent.
@@ -115,19 +129,12 @@ impl Lent {
         Lent { start: std::ptr::dangling(), len: 0, id: 0, pool: None }
     }
 
-    /// The same, or a copy if more than half of the buffers are out: whoever keeps them starves nobody.
-    #[inline(always)] // on the way of every message
+    /// The same, or a copy if more than half of the buffers are out.
     pub(crate) fn or_copy(self) -> Lent {
         match &self.pool {
-            // Each `Lent` counts, and so does the backend.
-            Some(pool) if Rc::strong_count(pool) > usize::from(pool.count / 2) + 1 => self.copy(),
+            Some(pool) if Rc::strong_count(pool) > pool.half + 1 => Lent::owned(&self),
             _ => self,
         }
-    }
-
-    #[cold]
-    fn copy(self) -> Lent {
-        Lent::owned(&self)
     }
 
     /// Bytes from where the kernel cannot fill a buffer of the pool: they are a pool of their own.

@@ -574,7 +574,7 @@ impl<P: Poller> Demux for Adaptor<P> {
                         if slot.ready.intersects(READER) {
                             self.run_again(handle);
                         }
-                        let result = Ok(Outcome::Lent(self.lent.lend(id, count).or_copy()));
+                        let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count)));
                         let payload = Payload::Nothing;
                         return Some(Completion { token, more: true, result, payload });
                     }

@@ -119,7 +119,7 @@ impl<P: Poller> Adaptor<P> {
                 if slot.ready.intersects(READER) {
                     self.run_again(handle);
                 }
-                let result = Ok(Outcome::Lent(self.lent.lend(id, count).or_copy()));
+                let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count)));
                 Some(Completion { token, more: true, result, payload: Payload::Nothing })
             }
             Received::Nothing => None,

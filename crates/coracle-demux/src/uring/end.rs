@@ -27,7 +27,7 @@ impl Uring {
         let id = cqueue::buffer_select(entry.flags()).filter(|_| cqueue::more(entry.flags()))?;
         // Only a lent receive takes a buffer. The token is in use: its last completion is still to come.
         let token = Token::from(KeyData::from_ffi(entry.user_data()));
-        let result = Ok(Outcome::Lent(self.lent.lend(id, count as usize).or_copy()));
+        let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count as usize)));
         Some(Completion { token, more: true, result, payload: Payload::Nothing })
     }
 
@@ -113,7 +113,7 @@ impl Uring {
             }
             Ok(count) => {
                 let id = cqueue::buffer_select(flags).expect("a lent receive took a buffer");
-                self.lent.lend(id, count as usize).or_copy()
+                self.lent.lend_or_copy(id, count as usize)
             }
             Err(Errno::NOBUFS) if !more => {
                 // More arrived in one turn than there are buffers. They are back at the end of it.
