@@ -60,8 +60,9 @@ impl LoopHandle {
         self.shared.wake();
     }
 
-    /// Whether this names `lp`.
-    pub(crate) fn is_of(&self, lp: &Loop) -> bool {
+    /// Whether this names `lp`. As cheap as comparing two pointers.
+    #[inline]
+    pub fn is_of(&self, lp: &Loop) -> bool {
         Arc::ptr_eq(&self.shared, &lp.inner.shared)
     }
 

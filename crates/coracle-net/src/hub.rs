@@ -197,7 +197,7 @@ impl ConnHandle {
 
     /// Whether the connection lives, or lived, on `lp`.
     pub(crate) fn lives_on(&self, lp: &Loop) -> bool {
-        self.lp.is_same(&lp.handle())
+        self.lp.is_of(lp)
     }
 
     /// Whether both name the same connection.

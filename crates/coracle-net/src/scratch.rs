@@ -44,10 +44,15 @@ impl Scratch {
 
     /// Runs `f` with an empty one; what is written so far stays with whom it is of.
     pub(crate) fn aside(&self, f: impl FnOnce()) {
-        let (owner, written) = (self.owner.get(), self.written.take());
+        let owner = self.owner.get();
+        // Mostly nothing is; then both use the same memory, and none is allocated.
+        let is_empty = self.written.borrow().len() == 0;
+        let written = (!is_empty).then(|| self.written.take());
         f();
         self.owner.set(owner);
-        self.written.replace(written);
+        if let Some(written) = written {
+            self.written.replace(written);
+        }
     }
 }
 
