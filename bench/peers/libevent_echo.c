@@ -16,7 +16,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "listen_address.h"
+#include "arguments.h"
 
 enum { BACKLOG = 4096 };
 
@@ -59,7 +59,7 @@ static void on_connection(struct evconnlistener *listener, evutil_socket_t socke
 }
 
 int main(int argc, char **argv) {
-    struct sockaddr_in address = listen_address(argc, argv);
+    struct sockaddr_in address = address_of(argc, argv, "--listen");
     queued = argument(argc, argv, "--queued") != 0;
     signal(SIGPIPE, SIG_IGN);
     struct event_config *config = event_config_new();

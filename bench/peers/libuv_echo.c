@@ -12,7 +12,7 @@
 #include <string.h>
 #include <uv.h>
 
-#include "listen_address.h"
+#include "arguments.h"
 
 enum { BUFFER_BYTES = 16 * 1024, BACKLOG = 4096 };
 
@@ -86,7 +86,7 @@ static void on_connection(uv_stream_t *listener, int status) {
 }
 
 int main(int argc, char **argv) {
-    struct sockaddr_in address = listen_address(argc, argv);
+    struct sockaddr_in address = address_of(argc, argv, "--listen");
     signal(SIGPIPE, SIG_IGN);
     uv_loop_t *loop = uv_default_loop();
     uv_tcp_t listener;

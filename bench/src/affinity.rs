@@ -6,12 +6,18 @@ use std::process::Command;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// A command that starts `program` on `core`; it is killed when this thread ends, however that happens.
+/// A command that starts `program` on `core`; it is killed when this thread ends.
+pub fn pinned(core: usize, program: &Path) -> Command {
+    pinned_to(&[core], program)
+}
+
+/// A command that starts `program` on any of `cores`; it is killed when this thread ends, however that happens.
 ///
 /// Both helpers are replaced by what they start: the process is the program itself.
-pub fn pinned(core: usize, program: &Path) -> Command {
+pub fn pinned_to(cores: &[usize], program: &Path) -> Command {
+    let cores = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "taskset", "--cpu-list", &core.to_string()]).arg(program);
+    command.args(["--pdeathsig", "KILL", "taskset", "--cpu-list", &cores]).arg(program);
     command
 }
 

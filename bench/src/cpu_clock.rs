@@ -9,6 +9,14 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+/// What several processes have used together.
+///
+/// # Errors
+/// When one of them is not there.
+pub fn cpu_time_of(pids: &[u32]) -> io::Result<Duration> {
+    pids.iter().map(|&pid| cpu_time(pid)).sum()
+}
+
 /// User plus system time of all threads of `pid` since it was started.
 ///
 /// # Errors

@@ -7,11 +7,12 @@ use std::process::Command;
 use crate::programs::{BENCH, c_version, output};
 
 /// Crates whose versions matter to the reader.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "io-uring",
     "rustix",
     "tokio",
     "tokio-util",
+    "hyper",
     "may",
     "crossbeam-channel",
     "rayon",
@@ -36,6 +37,7 @@ pub fn markdown() -> String {
         ),
         ("crates", crates()),
         ("C libraries", c_libraries()),
+        ("programs", programs()),
     ];
     lines.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect()
 }
@@ -72,6 +74,22 @@ fn c_libraries() -> String {
         .iter()
         .filter_map(|library| Some(format!("{library} {}", c_version(library)?)));
     let found: Vec<String> = found.collect();
+    if found.is_empty() { "none".into() } else { found.join(", ") }
+}
+
+/// The servers of others that are installed.
+fn programs() -> String {
+    let version = |command: &mut Command| {
+        let output = command.output().ok()?;
+        // nginx tells it to stderr.
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+    };
+    let found = [
+        version(Command::new("/usr/sbin/nginx").arg("-v")),
+        version(Command::new("/usr/sbin/haproxy").arg("-v")),
+    ];
+    let found: Vec<String> = found.into_iter().flatten().collect();
     if found.is_empty() { "none".into() } else { found.join(", ") }
 }
 

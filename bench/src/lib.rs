@@ -1,33 +1,49 @@
 //! The harness: what the benchmark programs share.
 //!
 //! ```text
-//!  bench ─► w2, w6, w7, w13 ─► interleave ─► (measure) ─► statistics ─► table, plot ─► report
-//!                                  └─ noise: was anybody else busy?
-//!  w2 measures with:  programs ─► candidate ─► server + load (ping) ─► CPU µs per operation
-//!                                              syscalls (strace), single_step (steps), callgrind
+//!  bench ─► w2, w3, … ─► comparison ─► interleave ─► (measure) ─► statistics ─► table, plot ─► report
+//!                                          └─ noise: was anybody else busy?
+//!  servers are measured with:  programs ─► candidate ─► server + load (ping), knock, hold ─► CPU µs per operation
+//!                              counting: syscalls (strace), single_step (steps), callgrind
 //! ```
 
 pub mod affinity;
 pub mod buffer_ring;
 pub mod callgrind;
 pub mod candidate;
+pub mod comparison;
+pub mod counting;
 pub mod cpu_clock;
 pub mod environment;
+pub mod family;
+pub mod hold;
 pub mod interleave;
+pub mod knock;
 pub mod listen;
 pub mod load;
+pub mod memory;
 pub mod noise;
 pub mod options;
+pub mod pause;
 pub mod plot;
 pub mod programs;
 pub mod raw_epoll;
+pub mod raw_uring;
 pub mod report;
+pub mod request;
 pub mod server;
 pub mod single_step;
+pub mod slow_reader;
 pub mod statistics;
 pub mod syscalls;
 pub mod table;
+pub mod w10;
 pub mod w13;
+pub mod w14;
 pub mod w2;
+pub mod w3;
+pub mod w4;
 pub mod w6;
 pub mod w7;
+pub mod w8;
+pub mod web;

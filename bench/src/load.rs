@@ -1,6 +1,7 @@
 //! The load: how `ping` is started, and what it reports.
 
 use std::io;
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,10 @@ pub enum Place {
     Core(usize),
     /// On the server's core, in turns with it: nothing happens at the same time.
     Lockstep(usize),
+    /// On a core of the server's, which stands still while the load sends; the load sleeps while it serves.
+    Burst(usize),
+    /// On a core of its own, always busy, and also the server at this address, behind a proxy.
+    BothEnds(usize, SocketAddr),
 }
 
 /// The result of one run of `ping`. Every answer counted here was compared with what was sent.
@@ -43,7 +48,7 @@ pub struct LoadReport {
     pub operations: u64,
     /// The measured time, without the warm-up.
     pub seconds: f64,
-    /// Operations per second.
+    /// Operations per second; of bursts, while they were answered.
     pub ops_per_second: f64,
     /// Half of the sampled answers took at most this long, in microseconds.
     pub p50_us: f64,
@@ -57,8 +62,24 @@ pub struct LoadReport {
     pub errors: u64,
     /// The generator's own processor time in the measured time.
     pub load_cpu_seconds: f64,
-    /// The server's, when `ping` was told whom to watch.
-    pub server_cpu_seconds: Option<f64>,
+    /// That of the processes `ping` was told to watch.
+    pub server_cpu_seconds: f64,
+}
+
+impl LoadReport {
+    /// What the works that use `ping` show: CPU µs per operation, operations a second, how busy the server and the
+    /// load were (in per cent), and three quantiles of the latency.
+    pub fn figures(&self) -> [f64; 7] {
+        [
+            self.server_cpu_seconds / self.operations as f64 * 1e6,
+            self.ops_per_second,
+            self.server_cpu_seconds / self.seconds * 100.0,
+            self.load_cpu_seconds / self.seconds * 100.0,
+            self.p50_us,
+            self.p99_us,
+            self.p999_us,
+        ]
+    }
 }
 
 /// Runs `ping` at `place` against `server` and returns its report.
@@ -71,14 +92,24 @@ pub fn run(
     connections: u32,
     amount: Amount,
 ) -> io::Result<LoadReport> {
-    let (Place::Core(core) | Place::Lockstep(core)) = place;
+    let (Place::Core(core) | Place::Lockstep(core) | Place::Burst(core) | Place::BothEnds(core, _)) =
+        place;
     let mut ping = pinned(core, &program("ping"));
-    if let Place::Lockstep(_) = place {
-        ping.arg("--lockstep");
+    match place {
+        Place::Core(_) => {}
+        Place::Lockstep(_) => {
+            ping.arg("--lockstep");
+        }
+        Place::Burst(_) => {
+            ping.args(["--lockstep", "--burst"]);
+        }
+        Place::BothEnds(_, address) => {
+            ping.args(["--serve", &address.to_string()]);
+        }
     }
     ping.args(["--connect", &server.address().to_string()]);
     ping.args(["--connections", &connections.to_string()]);
-    ping.args(["--watch", &server.pid().to_string()]);
+    ping.args(["--watch", &server.pid_list()]);
     match amount {
         Amount::Time { warmup, seconds } => {
             ping.args(["--warmup", &warmup.to_string(), "--seconds", &seconds.to_string()])

@@ -199,6 +199,8 @@ struct Axis {
 
 impl Axis {
     fn of(scale: Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Axis {
+        // There is no zero on a logarithmic axis.
+        let values = values.filter(|&value| scale == Scale::Linear || value > 0.0);
         let (least, most) =
             values.fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)));
         let (least, most) = if least > most { (1.0, 2.0) } else { (least, most) };
@@ -213,7 +215,7 @@ impl Axis {
         let (low, high) = self.range;
         let share = match self.scale {
             Scale::Linear => (value - low) / (high - low),
-            Scale::Log => (value / low).ln() / (high / low).ln(),
+            Scale::Log => (value.max(low) / low).ln() / (high / low).ln(),
         };
         self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
@@ -287,7 +289,14 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{round_step, short};
+    use super::{Axis, Scale, round_step, short};
+
+    #[test]
+    fn zero_is_at_the_foot_of_a_logarithmic_axis() {
+        let axis = Axis::of(Scale::Log, [0.0, 1.0, 100.0].into_iter(), 200.0, 0.0);
+        assert_eq!(axis.at(0.0), 200.0);
+        assert!(axis.ticks().len() < 10);
+    }
 
     #[test]
     fn numbers_are_shortened() {

@@ -4,6 +4,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The peers written in Rust: packages, and their programs.
+const PEERS: [&str; 5] = ["tokio-echo", "tokio-proxy", "may-echo", "hyper-hello", "threads-echo"];
+/// The programs of this package; not `bench`, which is running.
+const PROGRAMS: [&str; 9] = [
+    "raw-epoll",
+    "raw-epoll-called",
+    "raw-epoll-proxy",
+    "raw-uring",
+    "raw-uring-proxy",
+    "ping",
+    "knock",
+    "hold",
+    "steps",
+];
+
 /// Where this workspace lives.
 pub const BENCH: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -40,15 +55,8 @@ pub fn build_workspace() -> io::Result<()> {
     let target = directory.parent().expect("programs lie in TARGET/release");
     let mut cargo = Command::new("cargo");
     cargo.current_dir(BENCH).args(["build", "--release", "--quiet", "--target-dir"]).arg(target);
-    for package in ["coracle-bench", "tokio-echo", "may-echo"] {
-        cargo.args(["--package", package]);
-    }
-    // Not `bench`, which is running.
-    for program in
-        ["raw-epoll", "raw-epoll-called", "raw-uring", "ping", "steps", "tokio-echo", "may-echo"]
-    {
-        cargo.args(["--bin", program]);
-    }
+    cargo.args(PEERS.iter().chain(&["coracle-bench"]).flat_map(|package| ["--package", package]));
+    cargo.args(PEERS.iter().chain(&PROGRAMS).flat_map(|program| ["--bin", program]));
     run(&mut cargo)
 }
 

@@ -1,10 +1,12 @@
-//! Writes a work's report: `NAME.md` and `NAME.svg` in the output directory.
+//! Writes a work's report: `NAME.md`, and `NAME.svg` if there is a drawing, in the output directory.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::comparison::Comparison;
 use crate::environment;
+use crate::options::Options;
 use crate::plot::Figure;
 
 /// A report under construction.
@@ -38,6 +40,15 @@ impl Report {
         }
     }
 
+    /// Adds a table of all figures for each value of what varies, with the remarks about it.
+    pub fn details(&mut self, comparison: &Comparison<'_>, options: &Options) {
+        for value in comparison.values() {
+            self.heading(&format!("{}: {value}", comparison.varies()));
+            self.add(&comparison.details(value));
+            self.list(&comparison.remarks(value, options.keep_noisy));
+        }
+    }
+
     /// Writes both files, and prints the text too.
     ///
     /// # Errors
@@ -46,6 +57,15 @@ impl Report {
         self.add(&format!("![{}]({}.svg)", figure.title, self.name));
         fs::create_dir_all(directory)?;
         fs::write(directory.join(self.name).with_extension("svg"), figure.svg())?;
+        self.write_text(directory)
+    }
+
+    /// Writes the text alone, and prints it too.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write_text(self, directory: &Path) -> io::Result<()> {
+        fs::create_dir_all(directory)?;
         fs::write(directory.join(self.name).with_extension("md"), &self.text)?;
         println!("{}", self.text);
         Ok(())

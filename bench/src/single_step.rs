@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 /// A process has settled when it executes nothing for this long.
 const QUIET: Duration = Duration::from_millis(200);
 /// It is not waited for longer than this: some programs wake up now and then for ever.
-const LIMIT_SETTLE: Duration = Duration::from_secs(20);
+const LIMIT_SETTLE: Duration = Duration::from_secs(10);
+/// What it executes then may be this share of all; more, and the count says nothing.
+const LIMIT_AFTER: f64 = 0.1;
 
 /// A process whose threads are all being single-stepped. Dropping this lets them run freely again.
 pub struct Stepper {
@@ -52,7 +54,8 @@ impl Stepper {
     /// instructions that took.
     ///
     /// # Errors
-    /// When the load cannot be started or fails.
+    /// When the load cannot be started or fails, or the process goes on and on when it is over: some do under
+    /// ptrace whose wait in `io_uring_enter` is interrupted again and again.
     pub fn count(&mut self, load: &mut Command) -> io::Result<u64> {
         let before = self.instructions;
         let load = load.spawn()?.id() as libc::pid_t;
@@ -67,7 +70,7 @@ impl Stepper {
                 _ => {}
             }
         }
-        let ended = Instant::now();
+        let (ended, during) = (Instant::now(), self.instructions - before);
         let mut last = ended;
         while last.elapsed() < QUIET && ended.elapsed() < LIMIT_SETTLE {
             match self.step(libc::WNOHANG)? {
@@ -75,7 +78,11 @@ impl Stepper {
                 _ => last = Instant::now(),
             }
         }
-        Ok(self.instructions - before)
+        let all = self.instructions - before;
+        if (all - during) as f64 > all as f64 * LIMIT_AFTER && last.elapsed() < QUIET {
+            return Err(io::Error::other("it does not come to rest while it is stepped"));
+        }
+        Ok(all)
     }
 
     /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction.

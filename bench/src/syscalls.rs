@@ -35,13 +35,13 @@ pub struct Syscalls {
 pub fn count(
     candidate: &Candidate,
     server_core: usize,
-    load_core: usize,
+    place: Place,
     connections: u32,
 ) -> io::Result<Syscalls> {
     let server = Server::start(candidate, server_core)?;
     let [low, high] = COUNTS;
-    let fewer = calls(&server, load_core, connections, low)?;
-    let more = calls(&server, load_core, connections, high)?;
+    let fewer = calls(&server, place, connections, low)?;
+    let more = calls(&server, place, connections, high)?;
 
     let mut by_name: Vec<(String, f64)> = more
         .into_iter()
@@ -59,7 +59,7 @@ pub fn count(
 /// The calls `server` makes while it answers `count` messages.
 fn calls(
     server: &Server,
-    load_core: usize,
+    place: Place,
     connections: u32,
     count: u64,
 ) -> io::Result<BTreeMap<String, u64>> {
@@ -72,7 +72,7 @@ fn calls(
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run strace: {error}")))?;
     wait_until_attached(&mut strace)?;
-    let report = load::run(server, Place::Core(load_core), connections, Amount::Count(count));
+    let report = load::run(server, place, connections, Amount::Count(count));
     let settled = server.settle();
     kill_process(Pid::from_child(&strace), Signal::INT)?;
     strace.wait()?;

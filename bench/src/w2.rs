@@ -6,24 +6,18 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use crate::affinity::pinned;
-use crate::callgrind;
-use crate::candidate::{Candidate, Kind, available};
-use crate::interleave::Series;
+use crate::candidate::{Candidate, Kind, able, available, c_peer};
+use crate::comparison::{Column, Comparison};
+use crate::counting::{self, Counted};
 use crate::load::{self, Amount, Place};
 use crate::options::Options;
-use crate::plot::{Chart, Figure, Line, Scale};
-use crate::programs::{self, build_c, program};
+use crate::plot::Scale;
+use crate::programs::{self, program};
 use crate::report::Report;
 use crate::server::Server;
-use crate::single_step::StepsReport;
-use crate::statistics::Summary;
-use crate::syscalls::{self, Syscalls};
-use crate::table::Table;
 
 /// `select` cannot watch descriptors from 1,024 on; some are the server's own.
 const LIMIT_SELECT: u32 = 1000;
@@ -57,34 +51,19 @@ pub struct W2 {
     callgrind: bool,
 }
 
-/// One repetition of one candidate.
-#[derive(Clone, Debug)]
-struct Run {
-    cpu_us: f64,
-    ops_per_second: f64,
-    /// The server's and the load's share of their core.
-    busy: f64,
-    load_busy: f64,
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    peak_bytes: u64,
-}
-
-/// All repetitions of one candidate at one number of connections.
-struct Measured<'a> {
-    candidate: &'a Candidate,
-    connections: u32,
-    series: Series<Run>,
-}
-
-/// What one operation of a candidate consists of.
-struct Counted<'a> {
-    candidate: &'a Candidate,
-    syscalls: Syscalls,
-    instructions: f64,
-    callgrind: Option<f64>,
-}
+/// What a repetition yields.
+const COLUMNS: [Column; 8] = [
+    Column { heading: "server CPU µs/op", decimals: 2 },
+    Column { heading: "ops/s", decimals: 0 },
+    Column { heading: "server busy %", decimals: 0 },
+    Column { heading: "load busy %", decimals: 0 },
+    Column { heading: "p50 µs", decimals: 0 },
+    Column { heading: "p99 µs", decimals: 0 },
+    Column { heading: "p99.9 µs", decimals: 0 },
+    Column { heading: "peak MiB", decimals: 1 },
+];
+/// The charts: CPU time and p99.
+const CHARTS: [(usize, Scale); 2] = [(0, Scale::Linear), (5, Scale::Log)];
 
 /// Measures all candidates and writes the report.
 ///
@@ -95,27 +74,25 @@ pub fn run(options: &Options, w2: &W2) -> io::Result<()> {
         programs::build_workspace()?;
         programs::build_coracle()?;
     }
-    let (mut candidates, mut skipped) = available(candidates(options, w2));
-    for line in &skipped {
-        eprintln!("{line}");
-    }
-    candidates.retain(|candidate| {
-        w2.only.is_empty() || w2.only.iter().any(|part| candidate.name.contains(part.as_str()))
-    });
+    let (candidates, mut skipped) = available(candidates(options, w2), &w2.only);
 
     let mut counted = Vec::new();
     if w2.count_connections > 0 {
+        let place = Place::Core(options.load_core);
         for candidate in &candidates {
-            match count(options, w2, candidate, w2.count_connections) {
+            match counting::count(options, candidate, place, w2.count_connections, w2.callgrind) {
                 Ok(counts) => counted.push(counts),
                 Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
             }
         }
     }
-    let mut measured = Vec::new();
+    let mut measured = Comparison::new("connections", &COLUMNS);
     for &connections in &w2.connections {
         eprintln!("w2: {connections} connections");
-        measured.extend(measure(options, w2, &candidates, connections)?);
+        let able = able(&candidates, connections);
+        measured.measure(options, connections, &able, |candidate| {
+            measure(options, w2, candidate, connections)
+        })?;
     }
     report(options, w2, &measured, &counted, &skipped)
 }
@@ -136,13 +113,8 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
         Candidate::new(name, Kind::Coracle, programs::loop_echo())
             .arguments(&["--backend", backend])
     };
-    let c_peer = |name, source, library, package| {
-        let mut candidate = Candidate::new(name, Kind::Peer, program(name));
-        if !options.no_build {
-            candidate.unavailable = build_c(name, source, library, package).err();
-        }
-        candidate
-    };
+    let c_peer =
+        |name, source, library, package| c_peer(options, name, name, source, library, package);
     let libevent = c_peer("libevent", "libevent_echo.c", "libevent_core", "libevent-dev");
     let mut libevent_queued = libevent.clone();
     libevent_queued.name = "libevent-queued";
@@ -166,80 +138,27 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
     ]
 }
 
-fn measure<'a>(
+fn measure(
     options: &Options,
     w2: &W2,
-    candidates: &'a [Candidate],
+    candidate: &Candidate,
     connections: u32,
-) -> io::Result<Vec<Measured<'a>>> {
-    let able: Vec<&Candidate> =
-        candidates.iter().filter(|candidate| connections <= candidate.limit_connections).collect();
-    let all = options.repetitions().run(&able, |candidate| {
-        let server = Server::start(candidate, options.server_core)?;
-        let amount = Amount::Time { warmup: w2.warmup, seconds: w2.seconds };
-        let place = match w2.lockstep {
-            true => Place::Lockstep(options.server_core),
-            false => Place::Core(options.load_core),
-        };
-        let report = load::run(&server, place, connections, amount)
-            .map_err(|error| io::Error::other(format!("{}: {error}", candidate.name)))?;
-        let cpu = report.server_cpu_seconds.expect("ping was told to watch the server");
-        Ok(Run {
-            cpu_us: cpu / report.operations as f64 * 1e6,
-            ops_per_second: report.ops_per_second,
-            busy: cpu / report.seconds,
-            load_busy: report.load_cpu_seconds / report.seconds,
-            p50_us: report.p50_us,
-            p99_us: report.p99_us,
-            p999_us: report.p999_us,
-            peak_bytes: server.peak_resident_bytes()?,
-        })
-    })?;
-    let measured = able.into_iter().zip(all);
-    Ok(measured.map(|(candidate, series)| Measured { candidate, connections, series }).collect())
-}
-
-fn count<'a>(
-    options: &Options,
-    w2: &W2,
-    candidate: &'a Candidate,
-    connections: u32,
-) -> io::Result<Counted<'a>> {
-    let (server_core, load_core) = (options.server_core, options.load_core);
-    let syscalls = syscalls::count(candidate, server_core, load_core, connections)?;
-    let instructions = steps(options, candidate, connections)?;
-    let uses_uring = candidate.name.ends_with("uring");
-    let callgrind = (w2.callgrind && !uses_uring)
-        .then(|| callgrind::count(candidate, server_core, load_core, connections))
-        .transpose()?;
-    eprintln!(
-        "w2: {} takes {:.3} system calls and {instructions:.0} instructions",
-        candidate.name, syscalls.per_operation
-    );
-    Ok(Counted { candidate, syscalls, instructions, callgrind })
-}
-
-/// Runs `steps`, on the server's core: tracer and traced take turns anyway.
-fn steps(options: &Options, candidate: &Candidate, connections: u32) -> io::Result<f64> {
+) -> io::Result<Vec<f64>> {
     let server = Server::start(candidate, options.server_core)?;
-    let mut steps: Command = pinned(options.server_core, &program("steps"));
-    steps.args(["--pid", &server.pid().to_string()]);
-    steps.args(["--connect", &server.address().to_string()]);
-    steps.args(["--connections", &connections.to_string()]);
-    steps.args(["--load-core", &options.load_core.to_string()]);
-    let output = steps.stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(io::Error::other(format!("steps failed: {}", output.status)));
-    }
-    let report: StepsReport = serde_json::from_slice(&output.stdout)?;
-    Ok(report.instructions_per_operation)
+    let amount = Amount::Time { warmup: w2.warmup, seconds: w2.seconds };
+    let place = match w2.lockstep {
+        true => Place::Lockstep(options.server_core),
+        false => Place::Core(options.load_core),
+    };
+    let report = load::run(&server, place, connections, amount)?;
+    Ok([report.figures().as_slice(), &[server.peak_mebibytes()?]].concat())
 }
 
 fn report(
     options: &Options,
     w2: &W2,
-    measured: &[Measured<'_>],
-    counted: &[Counted<'_>],
+    measured: &Comparison<'_>,
+    counted: &[Counted],
     skipped: &[String],
 ) -> io::Result<()> {
     let mut report = if w2.lockstep {
@@ -258,148 +177,9 @@ fn report(
         );
         report
     };
-    report.add(&overview(w2, measured));
-    if !counted.is_empty() {
-        report.heading(&format!(
-            "What an operation consists of ({} connections)",
-            w2.count_connections
-        ));
-        report.add(
-            "System calls by `strace`, user-mode instructions by single-stepping (`steps`): the \
-             difference of two runs with different numbers of operations, so that start, accept and \
-             close do not count.",
-        );
-        report.add(&counts(counted));
-    }
-    for &connections in &w2.connections {
-        report.heading(&format!("{connections} connections"));
-        let rows = || measured.iter().filter(|row| row.connections == connections);
-        report.add(&details(rows()));
-        let remark = |row: &Measured<'_>| {
-            let remark = row.series.remark(options.keep_noisy)?;
-            Some(format!("{}: {remark}", row.candidate.name))
-        };
-        report.list(&rows().filter_map(remark).collect::<Vec<_>>());
-    }
+    report.add(&measured.overview());
+    counting::report(&mut report, counted, w2.count_connections);
+    report.details(measured, options);
     report.list(skipped);
-    report.write(&options.out(), &figure(measured))
-}
-
-/// A row per candidate, a column per number of connections.
-fn overview(w2: &W2, measured: &[Measured<'_>]) -> String {
-    let counts = w2.connections.iter().map(u32::to_string);
-    let mut table = Table::new(&[vec!["connections".into()], counts.collect()].concat());
-    for name in names(measured) {
-        let mut cells = vec![name.to_owned()];
-        for &connections in &w2.connections {
-            let cell = measured
-                .iter()
-                .find(|row| row.candidate.name == name && row.connections == connections)
-                .and_then(|row| row.summary(|run| run.cpu_us));
-            cells
-                .push(cell.map_or("–".into(), |cpu| format!("{:.2} / {:.2}", cpu.min, cpu.median)));
-        }
-        table.row(&cells);
-    }
-    table.markdown()
-}
-
-fn counts(counted: &[Counted<'_>]) -> String {
-    let mut table =
-        Table::new(&["", "system calls", "which", "instructions", "instructions (callgrind)"]);
-    for row in counted {
-        let by_name = row.syscalls.by_name.iter();
-        let which: Vec<String> =
-            by_name.map(|(name, calls)| format!("{name} {calls:.3}")).collect();
-        table.row(&[
-            row.candidate.name.to_owned(),
-            format!("{:.3}", row.syscalls.per_operation),
-            which.join(", "),
-            format!("{:.0}", row.instructions),
-            row.callgrind.map_or("–".into(), |instructions| format!("{instructions:.0}")),
-        ]);
-    }
-    table.markdown()
-}
-
-fn details<'a>(rows: impl Iterator<Item = &'a Measured<'a>>) -> String {
-    let mut table = Table::new(&[
-        "",
-        "kind",
-        "CPU µs/op min",
-        "median",
-        "spread",
-        "ops/s (median)",
-        "server busy",
-        "load busy",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "peak MiB",
-        "repetitions",
-    ]);
-    for row in rows {
-        let Some(cpu) = row.summary(|run| run.cpu_us) else { continue };
-        let median =
-            |of: fn(&Run) -> f64| row.summary(of).map_or(f64::NAN, |summary| summary.median);
-        table.row(&[
-            row.candidate.name.to_owned(),
-            row.candidate.kind.name().to_owned(),
-            format!("{:.2}", cpu.min),
-            format!("{:.2}", cpu.median),
-            format!("{:.0} %", cpu.spread * 100.0),
-            format!("{:.0}", median(|run| run.ops_per_second)),
-            format!("{:.0} %", median(|run| run.busy) * 100.0),
-            format!("{:.0} %", median(|run| run.load_busy) * 100.0),
-            format!("{:.0}", median(|run| run.p50_us)),
-            format!("{:.0}", median(|run| run.p99_us)),
-            format!("{:.0}", median(|run| run.p999_us)),
-            format!("{:.1}", median(|run| run.peak_bytes as f64) / (1024.0 * 1024.0)),
-            row.series.kept.len().to_string(),
-        ]);
-    }
-    table.markdown()
-}
-
-fn figure(measured: &[Measured<'_>]) -> Figure {
-    let chart = |title: &str, y_scale, of: fn(&Run) -> f64| Chart {
-        title: title.into(),
-        x_label: "connections".into(),
-        y_scale,
-        lines: names(measured).into_iter().map(|name| line(measured, name, of)).collect(),
-    };
-    Figure {
-        title: "W2: echo, 8 bytes, one core".into(),
-        charts: vec![
-            chart("server CPU µs per operation (minimum)", Scale::Linear, |run| run.cpu_us),
-            chart("p99 latency, µs (minimum)", Scale::Log, |run| run.p99_us),
-        ],
-    }
-}
-
-fn line(measured: &[Measured<'_>], name: &str, of: fn(&Run) -> f64) -> Line {
-    let rows = || measured.iter().filter(|row| row.candidate.name == name);
-    let point = |row: &Measured<'_>| Some((f64::from(row.connections), row.summary(of)?.min));
-    Line {
-        name: name.into(),
-        dashed: rows().any(|row| row.candidate.kind == Kind::Limit),
-        points: rows().filter_map(point).collect(),
-    }
-}
-
-/// Every candidate that was measured, once.
-fn names<'a>(measured: &[Measured<'a>]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in measured {
-        if !names.contains(&row.candidate.name) {
-            names.push(row.candidate.name);
-        }
-    }
-    names
-}
-
-impl Measured<'_> {
-    fn summary(&self, of: impl Fn(&Run) -> f64) -> Option<Summary> {
-        Summary::of(self.series.kept.iter().map(of))
-    }
+    report.write(&options.out(), &measured.figure("W2: echo, 8 bytes, one core", &CHARTS))
 }

@@ -2,9 +2,15 @@
 //!
 //! ```text
 //! cargo run --release -- w2                        echo
+//! cargo run --release -- w3                        echo through a proxy
+//! cargo run --release -- w4                        short connections
 //! cargo run --release -- w6                        coroutines
 //! cargo run --release -- w7                        timers
+//! cargo run --release -- w8                        idle connections
+//! cargo run --release -- w10                       two loops against one
 //! cargo run --release -- w13                       worker pools
+//! cargo run --release -- w14                       a few active among many idle
+//! cargo run --release -- slow-reader               the memory of a stream nobody reads fast
 //! cargo run --release --features coracle -- all    with coracle's own stacks, timers and pool
 //! ```
 //! Run it when nothing else runs. `--help` lists the options.
@@ -14,10 +20,17 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use harness::options::Options;
+use harness::slow_reader::{self, SlowReader};
 use harness::w2::{self, W2};
+use harness::w3::{self, W3};
+use harness::w4::{self, W4};
 use harness::w6::{self, W6};
 use harness::w7::{self, W7};
+use harness::w8::{self, W8};
+use harness::w10::{self, W10};
 use harness::w13::{self, W13};
+use harness::w14::{self, W14};
+use rustix::process::{getpid, set_child_subreaper};
 
 #[derive(Parser)]
 #[command(about = "Measures coracle, its limits and its peers")]
@@ -32,18 +45,37 @@ struct Arguments {
 enum Work {
     /// Echo ping-pong: CPU per operation, system calls, instructions.
     W2(W2),
+    /// Echo through a proxy: CPU per operation, system calls, instructions.
+    W3(W3),
+    /// Short connections: CPU per connection, one loop and two.
+    W4(W4),
     /// Coroutines: nanoseconds per switch, and per short life.
     W6(W6),
     /// Timers: nanoseconds per operation with up to a million pending.
     W7(W7),
+    /// Idle connections: memory each, idle CPU, latency of an active one.
+    W8(W8),
+    /// Two loops against one: throughput and CPU per operation.
+    W10(W10),
     /// Worker pools: jobs per second, CPU per job.
     W13(W13),
+    /// A few active connections among many idle ones, on each backend; threads beside loops.
+    W14(W14),
+    /// A stream nobody reads fast: the peak of the server's memory.
+    SlowReader(SlowReader),
     /// All of them, with their defaults.
     All,
 }
 
+/// The names of the works.
+const ALL: [&str; 10] = ["w2", "w3", "w4", "w6", "w7", "w8", "w10", "w13", "w14", "slow-reader"];
+
 fn main() -> ExitCode {
     let Arguments { options, work } = Arguments::parse();
+    // Servers of several processes: what the children of a killed one have used is to be counted as ours.
+    if let Err(error) = set_child_subreaper(Some(getpid())) {
+        eprintln!("bench: orphans will count as noise: {error}");
+    }
     match run(&options, &work) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,10 +88,16 @@ fn main() -> ExitCode {
 fn run(options: &Options, work: &Work) -> io::Result<()> {
     match work {
         Work::W2(work) => w2::run(options, work),
+        Work::W3(work) => w3::run(options, work),
+        Work::W4(work) => w4::run(options, work),
         Work::W6(work) => w6::run(options, work),
         Work::W7(work) => w7::run(options, work),
+        Work::W8(work) => w8::run(options, work),
+        Work::W10(work) => w10::run(options, work),
         Work::W13(work) => w13::run(options, work),
-        Work::All => ["w2", "w6", "w7", "w13"].iter().try_for_each(|name| {
+        Work::W14(work) => w14::run(options, work),
+        Work::SlowReader(work) => slow_reader::run(options, work),
+        Work::All => ALL.iter().try_for_each(|name| {
             // Parsing the bare name is what fills in the defaults.
             run(options, &Arguments::parse_from(["bench", name]).work)
         }),

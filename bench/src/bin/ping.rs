@@ -13,26 +13,38 @@
 //! ```text
 //! cargo run --release --bin ping -- --connect 127.0.0.1:7000 --connections 64 --seconds 3
 //! ```
+//! For a proxy, `--serve ADDRESS` makes it the server behind it as well, on the same ring: one process at both
+//! ends is cheaper than two that share a core.
+//!
+//! ```text
+//!  connection 3 ──► proxy ──► connection N + 3: echoed when the message is complete
+//! ```
+//! With `--burst`, the server is stopped while the messages are sent, and `ping` sleeps while it answers: all
+//! cores are the server's then, and the time it takes is the time of a load that costs nothing.
+//!
 //! Prints one line of JSON ([`LoadReport`]). It talks to loopback only, and always for a bounded time.
 
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use harness::buffer_ring::BufferRing;
-use harness::cpu_clock::cpu_time;
+use harness::cpu_clock::{cpu_time, cpu_time_of};
+use harness::listen::listen;
 use harness::load::LoadReport;
+use harness::pause;
 use hdrhistogram::Histogram;
 use io_uring::cqueue::CompletionQueue;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{SocketFlags, sockopt};
 
 /// Submissions that fit one turn; a longer turn submits in between.
 const SUBMISSIONS: u32 = 4096;
@@ -81,9 +93,15 @@ struct Arguments {
     /// Answer nothing before everything is answered, and sleep meanwhile: for a server on the same core.
     #[arg(long)]
     lockstep: bool,
-    /// Report the processor time of this process too (the server's).
-    #[arg(long)]
-    watch: Option<u32>,
+    /// Stop the watched processes while the messages of a round are sent, and time the answering alone.
+    #[arg(long, requires = "lockstep", requires = "watch")]
+    burst: bool,
+    /// Echo here whatever arrives on as many connections: the server behind a proxy.
+    #[arg(long, conflicts_with = "lockstep")]
+    serve: Option<SocketAddr>,
+    /// Report the processor time of these processes too (the server's).
+    #[arg(long, value_delimiter = ',')]
+    watch: Vec<u32>,
 }
 
 fn main() -> ExitCode {
@@ -106,7 +124,16 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
             arguments.connect
         )));
     }
-    let sockets = connect_all(arguments.connect, arguments.connections)?;
+    if arguments.burst && arguments.connections > SUBMISSIONS / 2 {
+        return Err(io::Error::other(format!("a burst has at most {} messages", SUBMISSIONS / 2)));
+    }
+    let far = arguments.serve.map(|address| listen(address, SocketFlags::NONBLOCK)).transpose()?;
+    let mut sockets = connect_all(arguments.connect, arguments.connections)?;
+    let near = sockets.len();
+    if let Some(far) = far {
+        let limit = Duration::from_secs_f64(arguments.limit_silence);
+        sockets.extend(accept_all(&far, near, limit)?);
+    }
     // Declared before the ring, so that it is dropped after it.
     let buffers;
     let mut ring: IoUring = IoUring::builder()
@@ -129,33 +156,54 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         submissions: Submissions { submitter, queue },
         buffers,
         connections: vec![Connection { sequence: 0, sent_at: 0, received: 0 }; sockets.len()],
+        near,
         messages: messages(sockets.len(), bytes),
         bytes,
         starved: Vec::new(),
         remaining: arguments.count.unwrap_or(u64::MAX),
         outstanding: 0,
         answered: 0,
+        answering: Duration::ZERO,
         latency: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds"),
     };
     let report = load.measure(completions, arguments)?;
     // The kernel takes a ring apart some time after its process has gone, and would close the sockets
     // only then. Who counts what the server does wants them closed now.
-    for socket in &sockets {
+    for socket in &sockets[..near] {
         socket.shutdown(Shutdown::Both)?;
     }
     Ok(report)
 }
 
 fn connect_all(address: SocketAddr, count: u32) -> io::Result<Vec<TcpStream>> {
-    (0..count)
-        .map(|_| {
-            let socket = TcpStream::connect(address)?;
-            socket.set_nodelay(true)?;
-            // Cheaper than BBR, where that is the default; fails where it is not allowed.
-            let _ = sockopt::set_tcp_congestion(&socket, "reno");
-            Ok(socket)
-        })
-        .collect()
+    (0..count).map(|_| prepared(TcpStream::connect(address)?)).collect()
+}
+
+/// Takes `count` connections, which a proxy makes for those that were made to it.
+fn accept_all(listener: &TcpListener, count: usize, limit: Duration) -> io::Result<Vec<TcpStream>> {
+    let start = Instant::now();
+    let mut sockets = Vec::with_capacity(count);
+    while sockets.len() < count {
+        match listener.accept() {
+            Ok((socket, _)) => sockets.push(prepared(socket)?),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if start.elapsed() < limit => thread::sleep(Duration::from_millis(1)),
+            Err(_) => {
+                let came = sockets.len();
+                return Err(io::Error::other(format!(
+                    "of {count} connections, {came} came through"
+                )));
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+fn prepared(socket: TcpStream) -> io::Result<TcpStream> {
+    socket.set_nodelay(true)?;
+    // Cheaper than BBR, where that is the default; fails where it is not allowed.
+    let _ = sockopt::set_tcp_congestion(&socket, "reno");
+    Ok(socket)
 }
 
 /// One message per connection; its first eight bytes are a counter, the rest never changes.
@@ -168,7 +216,7 @@ struct Connection {
     sequence: u64,
     /// Nanoseconds since the start.
     sent_at: u64,
-    /// How much of the echo has arrived.
+    /// How much of the echo, or of what is to be echoed, has arrived.
     received: usize,
 }
 
@@ -176,6 +224,8 @@ struct Load<'ring> {
     submissions: Submissions<'ring>,
     buffers: BufferRing,
     connections: Vec<Connection>,
+    /// How many of them are ours; the others are the far ends of a proxy's.
+    near: usize,
     /// What each connection has in flight, one after the other.
     messages: Vec<u8>,
     bytes: usize,
@@ -186,15 +236,18 @@ struct Load<'ring> {
     /// Messages sent and not yet answered.
     outstanding: usize,
     answered: u64,
+    /// How long bursts took to be answered.
+    answering: Duration,
     latency: Histogram<u64>,
 }
 
 /// What has been used up to a moment.
 struct Snapshot {
     at: Duration,
+    answering: Duration,
     answered: u64,
     load_cpu: Duration,
-    server_cpu: Option<Duration>,
+    server_cpu: Duration,
 }
 
 impl Load<'_> {
@@ -216,10 +269,15 @@ impl Load<'_> {
         let mut last_answer = (Duration::ZERO, 0);
         for index in 0..self.connections.len() as u32 {
             self.submissions.push(receive(index));
+        }
+        for index in 0..self.near as u32 {
             self.send_next(index, 0);
         }
         while self.outstanding > 0 {
-            if arguments.lockstep {
+            if arguments.burst {
+                self.burst(&arguments.watch)?;
+                completions.sync();
+            } else if arguments.lockstep {
                 self.submissions.enter(self.outstanding as u32)?;
                 completions.sync();
             } else {
@@ -228,7 +286,7 @@ impl Load<'_> {
             let now = start.elapsed();
             if begin.is_none() && now >= warm_at {
                 self.latency.reset();
-                begin = Some(self.snapshot(now, arguments.watch)?);
+                begin = Some(self.snapshot(now, &arguments.watch)?);
             }
             for completion in &mut completions {
                 self.complete(&completion, now.as_nanos() as u64)?;
@@ -240,7 +298,7 @@ impl Load<'_> {
 
             let time_is_up = !counting && now >= end_at;
             if end.is_none() && (time_is_up || self.outstanding == 0) {
-                end = Some(self.snapshot(start.elapsed(), arguments.watch)?);
+                end = Some(self.snapshot(start.elapsed(), &arguments.watch)?);
                 self.remaining = 0;
             }
             if self.answered > last_answer.1 {
@@ -270,7 +328,11 @@ impl Load<'_> {
         }
         if result > 0 {
             let id = cqueue::buffer_select(completion.flags()).expect("data comes in a buffer");
-            self.answer(index, id, result as usize, now)?;
+            if (index as usize) < self.near {
+                self.answer(index, id, result as usize, now)?;
+            } else {
+                self.echo(index, id, result as usize)?;
+            }
             if !cqueue::more(completion.flags()) {
                 self.submissions.push(receive(index));
             }
@@ -322,6 +384,13 @@ impl Load<'_> {
         let message = &mut self.messages[start..start + self.bytes];
         let head = self.bytes.min(counter.len());
         message[..head].copy_from_slice(&counter[..head]);
+        self.send(index);
+    }
+
+    /// Sends the message of a connection.
+    #[inline]
+    fn send(&mut self, index: u32) {
+        let message = &self.messages[index as usize * self.bytes..];
         // MSG_WAITALL makes a short send a failure, so a skipped completion means that all has gone.
         let send = opcode::Send::new(Fixed(index), message.as_ptr(), self.bytes as u32)
             .flags(libc::MSG_WAITALL)
@@ -331,6 +400,38 @@ impl Load<'_> {
         self.submissions.push(send);
     }
 
+    /// Keeps what has arrived at the far end of a proxy, and sends it back once it is a whole message.
+    #[inline]
+    fn echo(&mut self, index: u32, id: u16, len: usize) -> io::Result<()> {
+        let connection = &mut self.connections[index as usize];
+        let from = index as usize * self.bytes + connection.received;
+        let to = (index as usize + 1) * self.bytes;
+        let Some(place) = self.messages[from..to].get_mut(..len) else {
+            return Err(fault(index, "more than a message", len as i32));
+        };
+        place.copy_from_slice(self.buffers.bytes(id, len));
+        self.buffers.recycle(id);
+        connection.received += len;
+        if connection.received == self.bytes {
+            connection.received = 0;
+            self.send(index);
+        }
+        Ok(())
+    }
+
+    /// Sends what is queued to a server that stands still, lets it go, and sleeps until all is answered.
+    fn burst(&mut self, server: &[u32]) -> io::Result<()> {
+        pause::stop(server)?;
+        self.submissions.enter(0)?;
+        let (start, used) = (Instant::now(), cpu_time(std::process::id())?);
+        pause::go_on(server)?;
+        self.submissions.enter(self.outstanding as u32)?;
+        // What we used is what we did when the last answer was there: taking them in.
+        let used = cpu_time(std::process::id())? - used;
+        self.answering += start.elapsed().saturating_sub(used);
+        Ok(())
+    }
+
     /// Receives again where buffers had run out, now that the finished ones are back in the ring.
     fn feed_starved(&mut self) {
         while let Some(index) = self.starved.pop() {
@@ -338,33 +439,35 @@ impl Load<'_> {
         }
     }
 
-    fn snapshot(&self, at: Duration, watch: Option<u32>) -> io::Result<Snapshot> {
+    fn snapshot(&self, at: Duration, watch: &[u32]) -> io::Result<Snapshot> {
         Ok(Snapshot {
             at,
+            answering: self.answering,
             answered: self.answered,
             load_cpu: cpu_time(std::process::id())?,
-            server_cpu: watch.map(cpu_time).transpose()?,
+            server_cpu: cpu_time_of(watch)?,
         })
     }
 
     fn report(&self, begin: &Snapshot, end: &Snapshot) -> LoadReport {
         let operations = end.answered - begin.answered;
         let seconds = (end.at - begin.at).as_secs_f64();
+        let answering = (end.answering - begin.answering).as_secs_f64();
+        let serving = if answering > 0.0 { answering } else { seconds };
         let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1000.0;
-        let server_cpu = end.server_cpu.zip(begin.server_cpu);
         LoadReport {
-            connections: self.connections.len(),
+            connections: self.near,
             bytes: self.bytes,
             operations,
             seconds,
-            ops_per_second: operations as f64 / seconds,
+            ops_per_second: operations as f64 / serving,
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
             max_us: quantile(1.0),
             errors: 0,
             load_cpu_seconds: (end.load_cpu - begin.load_cpu).as_secs_f64(),
-            server_cpu_seconds: server_cpu.map(|(end, begin)| (end - begin).as_secs_f64()),
+            server_cpu_seconds: (end.server_cpu - begin.server_cpu).as_secs_f64(),
         }
     }
 }
@@ -386,7 +489,7 @@ impl Submissions<'_> {
     #[inline]
     fn push(&mut self, entry: squeue::Entry) {
         // SAFETY: a send points at the connection's message, which stays as it is until its echo has
-        // arrived; `messages` never grows.
+        // arrived (at the far end: until that has led to the next message); `messages` never grows.
         while unsafe { self.queue.push(&entry) }.is_err() {
             self.make_room();
         }

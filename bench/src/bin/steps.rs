@@ -1,7 +1,8 @@
-//! `steps`: user-mode instructions per operation of a running echo server, counted exactly.
+//! `steps`: user-mode instructions per operation of a running server, counted exactly.
 //!
 //! Single-steps the server while `ping` sends a small number of messages, then again with a larger one:
-//! what both runs have in common (accepting, closing) cancels out in the difference.
+//! what both runs have in common (accepting, closing) cancels out in the difference. Or while `knock` makes
+//! short connections: then these are the operations.
 //!
 //! ```text
 //! cargo build --release && target/release/raw-uring --listen 127.0.0.1:7000 &
@@ -16,10 +17,11 @@ use std::process::{Command, Stdio};
 use clap::Parser;
 use harness::affinity::pinned;
 use harness::programs::program;
+use harness::request::Kind;
 use harness::single_step::{Stepper, StepsReport};
 
 #[derive(Parser)]
-#[command(about = "User-mode instructions per operation of a running echo server")]
+#[command(about = "User-mode instructions per operation of a running server")]
 struct Arguments {
     /// The server's process.
     #[arg(long)]
@@ -36,6 +38,12 @@ struct Arguments {
     /// Messages of the second run.
     #[arg(long, default_value_t = 4500)]
     count_high: u64,
+    /// If it is a proxy: where it connects to, for the load to echo there.
+    #[arg(long)]
+    serve: Option<SocketAddr>,
+    /// Count per short connection instead (`knock`), to a server of this kind.
+    #[arg(long, value_enum, conflicts_with = "serve")]
+    knock: Option<Kind>,
     /// Run the load on this core.
     #[arg(long, default_value_t = 1)]
     load_core: usize,
@@ -63,10 +71,21 @@ fn main() -> io::Result<()> {
 }
 
 fn load(arguments: &Arguments, count: u64) -> Command {
+    if let Some(kind) = arguments.knock {
+        let mut command = pinned(arguments.load_core, &program("knock"));
+        command.args(["--connect", &arguments.connect.to_string(), "--server", kind.name()]);
+        // Few at a time: a stepped server takes its time for each.
+        command.args(["--count", &count.to_string(), "--warmup", "0", "--batch", "4"]);
+        command.stdout(Stdio::null());
+        return command;
+    }
     let mut command = pinned(arguments.load_core, &program("ping"));
     command.args(["--connect", &arguments.connect.to_string()]);
     command.args(["--connections", &arguments.connections.to_string()]);
     command.args(["--count", &count.to_string()]);
+    if let Some(address) = arguments.serve {
+        command.args(["--serve", &address.to_string()]);
+    }
     // A stepped server is some thousand times slower, more so on a busy machine.
     command.args(["--limit-silence", "120"]);
     command.stdout(Stdio::null());

@@ -31,7 +31,7 @@ const FENCED: &[(&str, &str)] = &[
     ("bench/src/cpu_clock.rs", "the clock of another process"),
     ("bench/src/single_step.rs", "ptrace(2)"),
     ("bench/src/bin/ping.rs", "the load generator's own system calls"),
-    ("bench/src/bin/raw_uring.rs", "the limit server"),
+    ("bench/src/raw_uring.rs", "the limit server"),
     ("bench/peers/may-echo/src/main.rs", "may's spawn is unsafe"),
 ];
 

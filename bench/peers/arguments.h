@@ -1,6 +1,6 @@
-/* The command line of the C peers: `--listen ADDRESS:PORT` (IPv4), and flags. */
-#ifndef LISTEN_ADDRESS_H
-#define LISTEN_ADDRESS_H
+/* The command line of the C peers: `--listen ADDRESS:PORT` (IPv4) and the like, and flags. */
+#ifndef ARGUMENTS_H
+#define ARGUMENTS_H
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -16,15 +16,15 @@ static int argument(int argc, char **argv, const char *name) {
     return 0;
 }
 
-static struct sockaddr_in listen_address(int argc, char **argv) {
+/* The address that follows `name`. */
+static struct sockaddr_in address_of(int argc, char **argv, const char *name) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     char host[INET_ADDRSTRLEN];
     unsigned short port;
-    int listen = argument(argc, argv, "--listen");
-    if (listen == 0 || listen + 1 >= argc ||
-        sscanf(argv[listen + 1], "%15[0-9.]:%hu", host, &port) != 2 ||
+    int at = argument(argc, argv, name);
+    if (at == 0 || at + 1 >= argc || sscanf(argv[at + 1], "%15[0-9.]:%hu", host, &port) != 2 ||
         inet_pton(AF_INET, host, &address.sin_addr) != 1) {
-        fprintf(stderr, "usage: %s --listen 127.0.0.1:7000\n", argv[0]);
+        fprintf(stderr, "usage: %s %s 127.0.0.1:7000\n", argv[0], name);
         exit(2);
     }
     address.sin_port = htons(port);

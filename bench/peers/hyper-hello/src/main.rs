@@ -1,0 +1,73 @@
+//! A short page on hyper: threads that each have a current-thread runtime and a listening socket.
+//!
+//! Fast settings: no timer driver and no time-out for headers, no delay of small segments, small buffers,
+//! `half_close` off (hyper's default), nothing shared between threads.
+//!
+//! ```text
+//! cargo run --release -p hyper-hello -- --listen 127.0.0.1:7000 --threads 2
+//! ```
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+
+use clap::Parser;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpSocket;
+use tokio::task::LocalSet;
+
+/// Connections the kernel may hold before the server accepts them.
+const BACKLOG: u32 = 4096;
+/// The page.
+const BODY: &[u8] = b"hello, world\n";
+
+#[derive(Parser)]
+#[command(about = "A short page on hyper")]
+struct Arguments {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1:7000")]
+    listen: SocketAddr,
+    /// How many threads serve.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+fn main() -> io::Result<()> {
+    let Arguments { listen, threads } = Arguments::parse();
+    for _ in 1..threads {
+        thread::spawn(move || serve(listen, true));
+    }
+    serve(listen, threads > 1)
+}
+
+/// Serves on this thread.
+fn serve(listen: SocketAddr, shared: bool) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    LocalSet::new().block_on(&runtime, accept(listen, shared))
+}
+
+async fn accept(listen: SocketAddr, shared: bool) -> io::Result<()> {
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(shared)?;
+    socket.bind(listen)?;
+    let listener = socket.listen(BACKLOG)?;
+    loop {
+        let (stream, _peer) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let connection =
+            http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(hello));
+        // A connection that fails ends; the server goes on.
+        tokio::task::spawn_local(async move { connection.await.ok() });
+    }
+}
+
+async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::new(Bytes::from_static(BODY))))
+}

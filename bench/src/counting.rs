@@ -1,0 +1,120 @@
+//! What an operation consists of: system calls and user-mode instructions, which no noise can change.
+
+use std::io;
+use std::process::Stdio;
+
+use crate::affinity::pinned;
+use crate::callgrind;
+use crate::candidate::Candidate;
+use crate::load::Place;
+use crate::options::Options;
+use crate::programs::program;
+use crate::report::Report;
+use crate::request::Kind;
+use crate::server::Server;
+use crate::single_step::StepsReport;
+use crate::syscalls::{self, Syscalls};
+use crate::table::Table;
+
+/// What one operation of a candidate consists of.
+pub struct Counted {
+    name: &'static str,
+    syscalls: Syscalls,
+    instructions: f64,
+    callgrind: Option<f64>,
+}
+
+/// Counts for one candidate, with so many connections; by callgrind too, if it is asked for and possible.
+///
+/// # Errors
+/// When a tool is missing, or the load fails.
+pub fn count(
+    options: &Options,
+    candidate: &Candidate,
+    place: Place,
+    connections: u32,
+    callgrind: bool,
+) -> io::Result<Counted> {
+    let server_core = options.server_core;
+    let syscalls = syscalls::count(candidate, server_core, place, connections)?;
+    let instructions = steps(options, candidate, place, connections)?;
+    let callgrind = (callgrind && !candidate.name.ends_with("uring"))
+        .then(|| callgrind::count(candidate, server_core, options.load_core, connections))
+        .transpose()?;
+    eprintln!(
+        "{} takes {:.3} system calls and {instructions:.0} instructions",
+        candidate.name, syscalls.per_operation
+    );
+    Ok(Counted { name: candidate.name, syscalls, instructions, callgrind })
+}
+
+/// Runs `steps`, on the server's core: tracer and traced take turns anyway.
+fn steps(
+    options: &Options,
+    candidate: &Candidate,
+    place: Place,
+    connections: u32,
+) -> io::Result<f64> {
+    let mut more = vec!["--connections".to_owned(), connections.to_string()];
+    if let Place::BothEnds(_, address) = place {
+        more.extend(["--serve".to_owned(), address.to_string()]);
+        // An operation is two messages, and stepping is slow.
+        more.extend(["--count-low", "100", "--count-high", "400"].map(str::to_owned));
+    }
+    run_steps(options, candidate, &more)
+}
+
+/// User-mode instructions for a short connection: accepted, asked, answered, closed.
+///
+/// # Errors
+/// When the load fails.
+pub fn per_connection(options: &Options, candidate: &Candidate, kind: Kind) -> io::Result<f64> {
+    let more = ["--knock", kind.name(), "--count-low", "20", "--count-high", "80"];
+    run_steps(options, candidate, &more.map(str::to_owned))
+}
+
+fn run_steps(options: &Options, candidate: &Candidate, more: &[String]) -> io::Result<f64> {
+    let server = Server::start(candidate, options.server_core)?;
+    let mut steps = pinned(options.server_core, &program("steps"));
+    // If it is several processes, the last one does the work.
+    let pid = server.pids().last().expect("there is one at least");
+    steps.args(["--pid", &pid.to_string(), "--connect", &server.address().to_string()]);
+    steps.args(["--load-core", &options.load_core.to_string()]).args(more);
+    let output = steps.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("steps failed: {}", output.status)));
+    }
+    let report: StepsReport = serde_json::from_slice(&output.stdout)?;
+    Ok(report.instructions_per_operation)
+}
+
+/// Adds a table of them to a report, if there are any.
+pub fn report(report: &mut Report, counted: &[Counted], connections: u32) {
+    if counted.is_empty() {
+        return;
+    }
+    report.heading(&format!("What an operation consists of ({connections} connections)"));
+    report.add(
+        "System calls by `strace`, user-mode instructions by single-stepping (`steps`): the difference of two \
+         runs with different numbers of operations, so that start, accept and close do not count.",
+    );
+    report.add(&table(counted));
+}
+
+fn table(counted: &[Counted]) -> String {
+    let mut table =
+        Table::new(&["", "system calls", "which", "instructions", "instructions (callgrind)"]);
+    for row in counted {
+        let by_name = row.syscalls.by_name.iter();
+        let which: Vec<String> =
+            by_name.map(|(name, calls)| format!("{name} {calls:.3}")).collect();
+        table.row(&[
+            row.name.to_owned(),
+            format!("{:.3}", row.syscalls.per_operation),
+            which.join(", "),
+            format!("{:.0}", row.instructions),
+            row.callgrind.map_or("–".into(), |instructions| format!("{instructions:.0}")),
+        ]);
+    }
+    table.markdown()
+}
