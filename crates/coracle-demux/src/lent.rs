@@ -86,16 +86,16 @@ impl LentPool {
         Lent { start: self.buffer(id), len: len as u32, id, pool: Some(Rc::clone(self)) }
     }
 
-    /// The same, or a copy if more than half of the buffers are out: whoever keeps them starves nobody.
-    #[inline(always)] // on the way of every message
-    pub(crate) fn lend_or_copy(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
-        // Those that are out count, and so does the backend; this one does not yet.
-        if Rc::strong_count(self) > self.half { self.copy(id, len) } else { self.lend(id, len) }
+    /// Whether more than half of the buffers would be out with one more. Then copies are lent: whoever keeps them
+    /// starves nobody.
+    #[inline]
+    pub(crate) fn is_scarce(self: &Rc<LentPool>) -> bool {
+        Rc::strong_count(self) > self.half // those that are out, and the backend
     }
 
-    #[cold]
-    fn copy(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
-        Lent::owned(&self.lend(id, len))
+    /// The same as [`lend`](LentPool::lend), or a copy if buffers are scarce.
+    pub(crate) fn lend_or_copy(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
+        self.lend(id, len).or_copy()
     }
 
     /// The next buffer that came back since it was lent.

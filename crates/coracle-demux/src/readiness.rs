@@ -322,6 +322,13 @@ impl<P: Poller> Adaptor<P> {
         self.watch(handle, false)
     }
 
+    /// What was received for a lent receive: a copy, while somebody keeps too many buffers.
+    #[cold]
+    fn deliver(&self, token: Token, id: u16, count: usize) -> Completion {
+        let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count)));
+        Completion { token, more: true, result, payload: Payload::Nothing }
+    }
+
     // --- Waiting -----------------------------------------------------------------------------------
 
     /// Takes in an event that is not simply a lent receive's: gives the descriptor to be looked at.
@@ -574,7 +581,10 @@ impl<P: Poller> Demux for Adaptor<P> {
                         if slot.ready.intersects(READER) {
                             self.run_again(handle);
                         }
-                        let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count)));
+                        if self.lent.is_scarce() {
+                            return Some(self.deliver(token, id, count));
+                        }
+                        let result = Ok(Outcome::Lent(self.lent.lend(id, count)));
                         let payload = Payload::Nothing;
                         return Some(Completion { token, more: true, result, payload });
                     }

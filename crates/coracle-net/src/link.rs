@@ -224,7 +224,7 @@ impl Link {
     }
 
     /// Whether nothing is to be done but receive, the most frequent state of all.
-    #[inline]
+    #[inline(always)]
     fn is_calm(&self) -> bool {
         self.calm.get() || self.look_if_calm()
     }

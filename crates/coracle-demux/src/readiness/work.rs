@@ -119,8 +119,7 @@ impl<P: Poller> Adaptor<P> {
                 if slot.ready.intersects(READER) {
                     self.run_again(handle);
                 }
-                let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count)));
-                Some(Completion { token, more: true, result, payload: Payload::Nothing })
+                Some(self.deliver(token, id, count))
             }
             Received::Nothing => None,
             Received::End(result) => Some(self.complete(token, result)),

@@ -25,9 +25,12 @@ impl Uring {
     pub(super) fn received_more(&self, entry: &cqueue::Entry) -> Option<Completion> {
         let count = u32::try_from(entry.result()).ok().filter(|&count| count > 0)?;
         let id = cqueue::buffer_select(entry.flags()).filter(|_| cqueue::more(entry.flags()))?;
+        if self.lent.is_scarce() {
+            return None; // a copy will do
+        }
         // Only a lent receive takes a buffer. The token is in use: its last completion is still to come.
         let token = Token::from(KeyData::from_ffi(entry.user_data()));
-        let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count as usize)));
+        let result = Ok(Outcome::Lent(self.lent.lend(id, count as usize)));
         Some(Completion { token, more: true, result, payload: Payload::Nothing })
     }
 
