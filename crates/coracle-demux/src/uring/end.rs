@@ -128,10 +128,12 @@ impl Uring {
             Err(error) => return Some(self.complete(token, Err(error.into()))),
         };
         let result = Ok(Outcome::Lent(lent));
-        if self.multishot || self.operations[token].cancelled {
-            return Some(self.complete(token, result)); // the kernel has had enough: submit again
+        if !more {
+            if self.multishot || self.operations[token].cancelled {
+                return Some(self.complete(token, result)); // the kernel has had enough: submit again
+            }
+            self.issue(token);
         }
-        self.issue(token);
         Some(Completion { token, more: true, result, payload: Payload::Nothing })
     }
 
