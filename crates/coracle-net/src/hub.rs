@@ -127,9 +127,14 @@ impl Service {
     }
 
     /// How many connections there are too many if one more is opened, here or on the whole server.
-    pub(crate) fn excess(&self) -> usize {
+    fn excess(&self) -> usize {
         let here = (self.open.get() + 1).saturating_sub(self.settings.limit_connections);
         here.max(self.room.as_ref().map_or(0, |room| room.excess()))
+    }
+
+    /// Whether one more can be served. Who is only told that there is no room takes none.
+    pub(crate) fn has_room(&self) -> bool {
+        self.excess() <= self.turning_away.get() && !self.memory.is_full()
     }
 
     pub(crate) fn opened(&self) {

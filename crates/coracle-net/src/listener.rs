@@ -47,6 +47,9 @@ pub(crate) trait Serve {
 
     /// A connection could not be accepted.
     fn turned_away(&self) {}
+
+    /// Whether another connection would be served, and not turned away.
+    fn has_room(&self) -> bool;
 }
 
 /// A listening socket of one loop. Dropping it changes nothing; [`close`](Listener::close) ends it.
@@ -99,6 +102,8 @@ struct State {
     short: Option<Instant>,
     /// Others accept from the same socket, and must not be kept from it by an operation that waits.
     shared: bool,
+    /// Other processes accept from it, too, and may have room when this one has none.
+    patient: bool,
     closed: bool,
     /// Called when nothing can be accepted any more.
     ended: Option<Ended>,
@@ -183,6 +188,7 @@ impl Listener {
             pause: PAUSE,
             short: None,
             shared: false,
+            patient: false,
             closed: false,
             ended: None,
         };
@@ -234,6 +240,12 @@ impl Listener {
                 lp.cancel(token);
             }
         }
+    }
+
+    /// While there is no room, new connections are left in the backlog, where other processes find them. Whoever
+    /// is alone turns them away.
+    pub(crate) fn be_patient(&self) {
+        self.inner.state.borrow_mut().patient = true;
     }
 }
 
@@ -291,6 +303,14 @@ impl Inner {
         }
         drop(state);
         self.serve.serve(lp, socket);
+        if self.leaves_it_to_others() {
+            tracing::debug!("no room: new connections are left to the other workers");
+            self.pause(lp);
+        }
+    }
+
+    fn leaves_it_to_others(&self) -> bool {
+        self.state.borrow().patient && !self.serve.has_room()
     }
 
     fn turn_away(self: &Rc<Self>, lp: &Loop, socket: Handle) {
@@ -337,6 +357,9 @@ impl Inner {
         let listener = Rc::clone(self); // nobody else may keep it meanwhile
         lp.after(pause, move |lp| {
             listener.state.borrow_mut().paused = false;
+            if listener.leaves_it_to_others() {
+                return listener.pause(lp);
+            }
             let _ = listener.keep_reserve(lp); // or with the next that is accepted
             listener.accept(lp); // or when the cancelled one has ended
         });
@@ -419,6 +442,10 @@ impl Serve for Local {
     fn turned_away(&self) {
         self.service.stats.turned_away.add(1);
     }
+
+    fn has_room(&self) -> bool {
+        self.service.has_room()
+    }
 }
 
 /// Makes a connection of an accepted socket, if there is room for one more.
@@ -429,7 +456,7 @@ pub(crate) fn serve(
     make: impl FnOnce(&Address) -> Box<dyn Protocol>,
 ) {
     let turning_away = service.turning_away.get();
-    if service.excess() <= turning_away && !service.memory.is_full() {
+    if service.has_room() {
         let peer = lp.peer_address(socket).unwrap_or_else(|_| unknown_peer());
         match guard(|| make(&peer)) {
             Some(protocol) => drop(Link::open(lp, service, socket, protocol)),

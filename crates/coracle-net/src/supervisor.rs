@@ -16,7 +16,8 @@
 //! ```
 //!
 //! All workers take connections from the same queue, which is the supervisor's: no connection is refused while
-//! a worker is replaced, and none that waits is lost when one crashes.
+//! a worker is replaced, and none that waits is lost when one crashes. A worker that has no room leaves new
+//! connections to the others; when all are full, they wait.
 
 mod backoff;
 mod crew;

@@ -108,6 +108,9 @@ impl Site {
             if by_loops || Worker::current().is_some() {
                 listener.share(lp);
             }
+            if Worker::current().is_some() {
+                listener.be_patient();
+            }
             self.listeners.borrow_mut().push(listener);
         }
     }
@@ -235,5 +238,9 @@ impl Serve for Spread {
 
     fn turned_away(&self) {
         self.stats.turned_away.add(1);
+    }
+
+    fn has_room(&self) -> bool {
+        self.site.upgrade().is_none_or(|site| site.services[self.service].has_room())
     }
 }

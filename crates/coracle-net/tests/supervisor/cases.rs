@@ -42,6 +42,23 @@ pub(crate) fn g3_connections_are_served_by_all_workers(test: &Test) {
     assert!(subject.end().success());
 }
 
+pub(crate) fn g3_full_worker_leaves_connections_to_the_others(test: &Test) {
+    let subject = serving(test, Plan { room: 2, ..Plan::USUAL });
+    let mut clients: Vec<Client> = (0..6).map(|_| subject.connect()).collect();
+    for worker in subject.workers() {
+        let served = clients.iter().filter(|client| client.server == worker).count();
+        assert_eq!(served, 2, "by worker {worker}");
+    }
+    let mut waiting = TcpStream::connect(&subject.address).expect("the backlog has room");
+    waiting.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let error = waiting.read(&mut [0]).expect_err("nobody has room");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    let gone = clients.pop().unwrap();
+    let worker = gone.server;
+    drop(gone);
+    assert_eq!(Client::new(waiting).expect("there is room").server, worker);
+}
+
 pub(crate) fn loops_of_a_worker_share_its_sockets(test: &Test) {
     let subject = serving(test, Plan { processes: 1, loops: 3, ..Plan::USUAL });
     let worker = *subject.workers().first().unwrap();

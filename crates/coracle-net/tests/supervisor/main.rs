@@ -21,6 +21,7 @@ macro_rules! suite {
         suite! {
             on $backend:
             g3_connections_are_served_by_all_workers
+            g3_full_worker_leaves_connections_to_the_others
             loops_of_a_worker_share_its_sockets
             g3_killed_worker_is_replaced
             g3_worker_that_hangs_leaves_connections_to_the_others

@@ -1,6 +1,6 @@
 //! The processes under test: what they do, and how to talk to them, look at them and end them.
 
-use coracle_net::{Buffer, Conn, ListenOptions, Protocol, Server, Supervisor, Worker};
+use coracle_net::{Buffer, Conn, ListenOptions, Protocol, Server, Settings, Supervisor, Worker};
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -37,6 +37,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) loops: usize,
     pub(crate) listen: &'a str,
     pub(crate) drain: Duration,
+    /// How many connections a worker has room for.
+    pub(crate) room: usize,
     /// Workers of this index die at once.
     pub(crate) doomed: Option<usize>,
     /// Workers die at once while there is this file.
@@ -53,6 +55,7 @@ impl Plan<'_> {
         loops: 1,
         listen: "127.0.0.1:0",
         drain: PATIENCE,
+        room: usize::MAX,
         doomed: None,
         obstacle: None,
         unwanted: None,
@@ -96,7 +99,8 @@ fn be(plan: &Plan<'_>) -> io::Result<()> {
             std::process::exit(7);
         }
     }
-    let server = Server::bind(plan.listen)?.loops(plan.loops).drain(plan.drain);
+    let settings = Settings { limit_connections: plan.room, ..Settings::default() };
+    let server = Server::bind(plan.listen)?.loops(plan.loops).drain(plan.drain).settings(settings);
     if Worker::current().is_some() && !plan.nested {
         let listen = |lp: &coracle_loop::Loop, _: usize| {
             let heard = |_: &coracle_loop::Loop| say(&format!("heard {}", std::process::id()));
