@@ -482,6 +482,13 @@ impl Link {
                 drop(state);
                 self.abort_now(lp, Reason::Failed(io::ErrorKind::UnexpectedEof.into()));
             }
+            // Both sides have said everything, and all of ours is with the kernel: closing will do.
+            Phase::Closing
+                if sent && state.ended && !state.has_errands() && !lp.features().completions =>
+            {
+                drop(state);
+                self.finish(lp);
+            }
             Phase::Closing => {
                 let drain = self.service.settings.drain;
                 self.idle.take();

@@ -130,7 +130,13 @@ mod tests {
         let settings = PoolSettings { threads: 1, limit_queue: 1, ..PoolSettings::default() };
         let pool = Pool::new(settings).expect("a pool");
         let (release, held) = channel::<()>();
-        assert!(pool.try_run(move || held.recv().unwrap_or(())).is_ok(), "it has room");
+        let (begun, is_busy) = channel();
+        let hold = move || {
+            begun.send(()).expect("somebody waits");
+            held.recv().unwrap_or(());
+        };
+        assert!(pool.try_run(hold).is_ok(), "it has room");
+        is_busy.recv().expect("its thread begins"); // or it would make room later
         while pool.try_run(|| ()).is_ok() {} // until it is full
         let lp = Builder::new().pool(pool).build().expect("a loop");
         let (_client, socket) = lp.socket_pair().expect("a pair");
