@@ -123,7 +123,7 @@ struct Slot {
     /// How the last carried send failed; the next sender is told.
     failed: Option<Errno>,
     /// How many operations and rests are in flight on it.
-    in_flight: usize,
+    in_flight: u32,
     /// The close that waits for them.
     closer: Option<Token>,
 }
@@ -158,7 +158,7 @@ enum Stage {
 enum Extra {
     Nothing,
     Address(Box<([u8; 128], u32)>),
-    Path(CString),
+    Path(Box<CString>),
     Statx(Box<libc::statx>),
     Vectored(Box<Vectored>),
 }

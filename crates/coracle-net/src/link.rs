@@ -83,7 +83,7 @@ pub(crate) struct Link {
     calm: Cell<bool>,
     /// Whether there is a time-out to be put off by every message.
     timed: Cell<bool>,
-    idle: RefCell<Option<IdleTimer>>,
+    idle: RefCell<Option<Box<IdleTimer>>>,
     input: RefCell<Buffer>,
     state: RefCell<State>,
 }
@@ -411,11 +411,11 @@ impl Link {
     pub(crate) fn set_idle_timeout(self: &Rc<Self>, lp: &Loop, timeout: Option<Duration>) {
         let link = Rc::downgrade(self);
         let timer = timeout.map(|timeout| {
-            lp.idle_timer(timeout, move |lp| {
+            Box::new(lp.idle_timer(timeout, move |lp| {
                 if let Some(link) = link.upgrade() {
                     link.is_idle_for(lp, timeout);
                 }
-            })
+            }))
         });
         self.timed.set(timer.is_some());
         *self.idle.borrow_mut() = timer;

@@ -369,7 +369,7 @@ impl Uring {
             .build();
         let token = self.enlist(Handle::null(), operation);
         let in_flight = &mut self.operations[token];
-        in_flight.extra = Extra::Path(path);
+        in_flight.extra = Extra::Path(Box::new(path));
         in_flight.stage = Stage::Kernel;
         self.with_kernel += 1;
         self.push(&entry.user_data(token.data().as_ffi()));
@@ -418,7 +418,7 @@ impl Uring {
         let slot = &self.slots[handle];
         let (reader, writer, rest) = (slot.reader, slot.writer, slot.rest);
         let known = [reader.is_some(), writer.is_some(), rest.is_some()];
-        let all = slot.in_flight == known.into_iter().filter(|&it| it).count();
+        let all = slot.in_flight as usize == known.into_iter().filter(|&it| it).count();
         if let Some(index) = rest {
             self.cancel_rest(index); // it has had its attempt: the peer does not read
         }
