@@ -195,7 +195,7 @@ impl Link {
             other => unreachable!("a receive does not give {other:?}"),
         });
         match result {
-            Ok(0) => return self.wire_ended(lp),
+            Ok(0) => self.wire_ended(lp),
             Ok(count) => {
                 let mut bytes = payload.into_vec();
                 bytes.truncate(count);
@@ -268,6 +268,7 @@ mod tests {
     use super::*;
     use crate::hub::Hub;
     use crate::{Buffer, Conn, Settings, attach};
+    use std::cell::Cell;
 
     #[test]
     fn e8_connection_whose_limit_was_taken_away_is_as_it_was() {
@@ -294,5 +295,24 @@ mod tests {
             let state = link.state.borrow();
             assert!(state.rare.is_none() && !state.detour, "with a piece: {has_piece}");
         }
+    }
+
+    #[test]
+    fn i5_end_that_is_on_its_way_does_not_hold_up_who_takes_the_socket() {
+        let lp = Loop::new().expect("a loop");
+        let (_client, socket) = lp.socket_pair().expect("a pair");
+        let serve = |_: &mut Conn<'_>, _: &mut Buffer| Ok(());
+        let handle = attach(&lp, socket, Settings::default(), serve).expect("a connection");
+        let link = Hub::of(&lp).get(handle.key).expect("it is open");
+        link.pause(&lp, Pause::USER); // so that nothing else is received
+        lp.run_until_idle().expect("it was cancelled");
+        link.change().has_piece = true;
+        let taken = Rc::new(Cell::new(false));
+        let flag = Rc::clone(&taken);
+        handle.with(&lp, |conn| conn.hijack(move |_, _, _| flag.set(true)));
+        assert!(!taken.get(), "a piece is on its way");
+        let (result, payload) = (Ok(Outcome::Count(0)), Vec::new().into());
+        link.received_piece(&lp, Finished { result, payload });
+        assert!(taken.get());
     }
 }
