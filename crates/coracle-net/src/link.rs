@@ -376,6 +376,9 @@ impl Link {
         if state.phase == Phase::Open {
             state.phase = Phase::Closing;
             state.rare().closing = Some(reason);
+        } else {
+            drop(state);
+            self.discard(reason);
         }
     }
 

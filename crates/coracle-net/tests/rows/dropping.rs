@@ -208,7 +208,7 @@ pub(crate) fn i9_layer_does_not_reach_its_own_connection(h: &Harness) {
 
 pub(crate) fn i1_drop_that_panics_ends_that_connection_only(h: &Harness) {
     type Case = fn(&mut Conn<'_>) -> io::Result<()>;
-    let cases: [(&str, Case); 9] = [
+    let cases: [(&str, Case); 10] = [
         ("bytes that are sent", |conn| {
             conn.write(Bytes::from_owner(Panics(vec![b'a'; 5000])));
             conn.write(Bytes::from_owner(Panics(vec![b'a'; 5000])));
@@ -266,6 +266,10 @@ pub(crate) fn i1_drop_that_panics_ends_that_connection_only(h: &Harness) {
             Ok(())
         }),
         ("an error", |_| Err(io::Error::other(Panics(Vec::new())))),
+        ("an error that is not the reason", |conn| {
+            conn.close();
+            Err(io::Error::other(Panics(Vec::new())))
+        }),
     ];
     let settings = Settings { limit_output_bytes: 4 * MUCH, ..Settings::default() };
     for (name, case) in cases {
