@@ -103,8 +103,10 @@ impl Share {
     /// not counted.
     pub(crate) fn change(&self, before: usize, now: usize) -> bool {
         let Some(limit) = self.limit.as_ref().filter(|_| before != now) else { return true };
-        let (step, drawn) = (limit.all.step, self.drawn.get());
+        let drawn = self.drawn.get();
         let counted = self.counted.get() - before + now;
+        // Who has little draws little: there may be many services, of one connection each.
+        let step = limit.all.step.min(counted.next_power_of_two());
         let needed = counted.next_multiple_of(step);
         if counted > drawn {
             // A whole step, or what is left of the last one.
@@ -149,6 +151,16 @@ mod tests {
         assert!(share.change(400, 0));
         drop(share);
         assert_eq!(limit.used_bytes(), 0, "a loop that is gone keeps nothing");
+    }
+
+    #[test]
+    fn e11_services_with_little_leave_the_rest_to_others() {
+        let limit = MemoryLimit::new(1 << 20); // steps of 4 KiB
+        let shares: Vec<Share> = (0..1000).map(|_| Share::new(Some(limit.clone()))).collect();
+        assert!(shares.iter().all(|share| share.change(0, 100)));
+        assert!(limit.used_bytes() < 1000 * 200 && !shares[0].is_full());
+        assert!(shares.iter().all(|share| share.change(100, 0)));
+        assert_eq!(limit.used_bytes(), 0);
     }
 
     proptest! {
