@@ -93,7 +93,7 @@ pub(crate) struct Service {
     room: Option<Arc<Room>>,
     open: Cell<usize>,
     /// How many of them are only told that there is no room.
-    pub(crate) turning_away: Cell<usize>,
+    turning_away: Cell<usize>,
 }
 
 impl Service {
@@ -126,15 +126,28 @@ impl Service {
         self.hub.upgrade()
     }
 
-    /// How many connections there are too many if one more is opened, here or on the whole server.
-    fn excess(&self) -> usize {
-        let here = (self.open.get() + 1).saturating_sub(self.settings.limit_connections);
-        here.max(self.room.as_ref().map_or(0, |room| room.excess()))
+    /// Whether one more can be served, here and on the whole server. Who is only told that there is no room takes
+    /// none.
+    pub(crate) fn has_room(&self) -> bool {
+        let served = self.open.get() - self.turning_away.get();
+        served < self.settings.limit_connections
+            && self.room.as_ref().is_none_or(|room| room.has_place())
+            && !self.memory.is_full()
     }
 
-    /// Whether one more can be served. Who is only told that there is no room takes none.
-    pub(crate) fn has_room(&self) -> bool {
-        self.excess() <= self.turning_away.get() && !self.memory.is_full()
+    /// How many are only told that there is no room, on the whole server.
+    pub(crate) fn turning_away(&self) -> usize {
+        self.room.as_ref().map_or(self.turning_away.get(), |room| room.turning_away())
+    }
+
+    pub(crate) fn begin_turning_away(&self) {
+        self.turning_away.set(self.turning_away.get() + 1);
+        self.room.iter().for_each(|room| room.begin_turning_away());
+    }
+
+    pub(crate) fn end_turning_away(&self) {
+        self.turning_away.set(self.turning_away.get() - 1);
+        self.room.iter().for_each(|room| room.end_turning_away());
     }
 
     pub(crate) fn opened(&self) {

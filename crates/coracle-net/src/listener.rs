@@ -34,7 +34,7 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 /// How many connections may wait to be accepted; the kernel allows fewer where it says so.
 const BACKLOG: i32 = 4096;
 
-/// How many connections over capacity are told so at the same time; those above are closed without a word.
+/// How many connections over capacity a server tells so at the same time; those above are closed without a word.
 pub(crate) const LIMIT_TURNING_AWAY: usize = 64;
 
 const ACCEPTED: u32 = 0;
@@ -455,7 +455,6 @@ pub(crate) fn serve(
     socket: Handle,
     make: impl FnOnce(&Address) -> Box<dyn Protocol>,
 ) {
-    let turning_away = service.turning_away.get();
     if service.has_room() {
         let peer = lp.peer_address(socket).unwrap_or_else(|_| unknown_peer());
         match guard(|| make(&peer)) {
@@ -470,11 +469,11 @@ pub(crate) fn serve(
         return;
     }
     service.stats.turned_away.add(1);
-    if service.settings.busy_message.is_empty() || turning_away >= LIMIT_TURNING_AWAY {
+    if service.settings.busy_message.is_empty() || service.turning_away() >= LIMIT_TURNING_AWAY {
         service.stats.unopened.add(1);
         lp.operate(Operation::Close { handle: socket }, |_, _| ());
     } else {
-        service.turning_away.set(turning_away + 1);
+        service.begin_turning_away();
         Link::open(lp, service, socket, Box::new(Busy(Rc::clone(service))));
     }
 }
@@ -502,7 +501,7 @@ impl Protocol for Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.turning_away.set(self.0.turning_away.get() - 1);
+        self.0.end_turning_away();
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Room {
     settings: CapacitySettings,
     limit: AtomicUsize,
     open: AtomicUsize,
+    /// How many of them are only told that there is no room.
+    turning_away: AtomicUsize,
 }
 
 impl Room {
@@ -24,7 +26,8 @@ impl Room {
             tracing::warn!("{error}");
         }
         let limit = AtomicUsize::new(usize::MAX);
-        let room = Room { settings, limit, open: AtomicUsize::new(0) };
+        let (open, turning_away) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let room = Room { settings, limit, open, turning_away };
         room.lower(u64::MAX);
         room
     }
@@ -42,9 +45,23 @@ impl Room {
         }
     }
 
-    /// How many there are too many if one more is opened.
-    pub(crate) fn excess(&self) -> usize {
-        (self.open.load(Ordering::Relaxed) + 1).saturating_sub(self.limit.load(Ordering::Relaxed))
+    /// Whether there is a place for one more.
+    pub(crate) fn has_place(&self) -> bool {
+        // One that begins to be turned away on another loop may not be open yet.
+        let served = self.open.load(Ordering::Relaxed).saturating_sub(self.turning_away());
+        served < self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn turning_away(&self) -> usize {
+        self.turning_away.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn begin_turning_away(&self) {
+        self.turning_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_turning_away(&self) {
+        self.turning_away.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn opened(&self) {
