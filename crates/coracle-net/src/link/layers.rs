@@ -343,8 +343,8 @@ impl Link {
                 layers.cut = true;
                 state.rare().layers = Some(layers);
                 drop(state);
+                self.close(Reason::Failed(error)); // first: who is dropped may write
                 failed.into_iter().for_each(|stage| self.discard_stage(stage));
-                self.close(Reason::Failed(error));
                 None
             }
             None => {

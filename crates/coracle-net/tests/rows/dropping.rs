@@ -206,6 +206,34 @@ pub(crate) fn i9_layer_does_not_reach_its_own_connection(h: &Harness) {
     assert_eq!(pair.over().last().unwrap(), "close: closed");
 }
 
+/// Fails, and uses its connection when it is dropped.
+struct Failing(#[allow(dead_code)] Visits);
+
+impl Layer for Failing {
+    fn receive(&mut self, _: &mut Buffer, _: &mut Buffer, _: &mut Vec<u8>) -> io::Result<()> {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn send(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> io::Result<usize> {
+        wire.extend(xor(plain));
+        Ok(plain.len())
+    }
+}
+
+pub(crate) fn i9_nothing_goes_past_a_layer_that_has_failed(h: &Harness) {
+    let own = Own::default();
+    let handle = Arc::clone(&own);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_line();
+        conn.push_layer(Failing(Visits::new(&handle, 0)));
+        Ok(())
+    });
+    own.set(pair.server.clone()).expect("once");
+    pair.send(b"layer\n");
+    pair.send(b"what it does not understand");
+    assert_eq!(pair.receive_all(), b"");
+}
+
 pub(crate) fn i1_drop_that_panics_ends_that_connection_only(h: &Harness) {
     type Case = fn(&mut Conn<'_>) -> io::Result<()>;
     let cases: [(&str, Case); 10] = [

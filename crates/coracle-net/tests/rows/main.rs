@@ -123,6 +123,7 @@ suite! {
             e2_owner_of_bytes_may_use_the_connection_when_they_are_sent,
             e2_owner_of_no_bytes_may_use_the_connection,
             i9_layer_does_not_reach_its_own_connection,
+            i9_nothing_goes_past_a_layer_that_has_failed,
             i1_drop_that_panics_ends_that_connection_only,
             i1_reason_of_the_users_is_dropped_in_peace,
         }
