@@ -70,11 +70,12 @@ impl Link {
     ) -> Result<(), Overloaded> {
         let number = self.change().rare().errands.begin();
         let link = Rc::downgrade(self);
+        // From here on, for the loop may end before the answer is there.
+        let (work, done) = (move || Guarded::new(work()), Guarded::new(done));
         let submitted = lp.offload(work, move |lp, result| {
-            let (done, result) = (Guarded::new(done), Guarded::new(result));
             let Some(link) = link.upgrade() else { return };
             let deliver: Deliver =
-                Box::new(move |conn| done.into_inner()(conn, result.into_inner()));
+                Box::new(move |conn| done.into_inner()(conn, result.map(Guarded::into_inner)));
             let mut state = link.change();
             match state.rare.as_mut().and_then(|rare| rare.errands.place(number)) {
                 Some(place) => *place = Some(deliver),
@@ -121,8 +122,8 @@ impl Link {
 mod tests {
     use crate::hub::Hub;
     use crate::{Buffer, Conn, Settings, attach};
-    use coracle_loop::Builder;
     use coracle_loop::pool::{Pool, PoolSettings};
+    use coracle_loop::{Builder, Loop};
     use std::sync::mpsc::channel;
 
     #[test]
@@ -145,6 +146,32 @@ mod tests {
         let refused = handle.with(&lp, |conn| conn.offload(|| (), |_, _| Ok(())).is_err());
         assert_eq!(refused, Some(true));
         assert!(Hub::of(&lp).get(handle.key).expect("it is open").is_calm());
+        drop(release);
+    }
+
+    #[test]
+    fn i1_answer_that_comes_after_the_loop_is_dropped_in_peace() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let lp = Loop::new().expect("a loop");
+        let (_client, socket) = lp.socket_pair().expect("a pair");
+        let serve = |_: &mut Conn<'_>, _: &mut Buffer| Ok(());
+        let handle = attach(&lp, socket, Settings::default(), serve).expect("a connection");
+        let (release, held) = channel::<()>();
+        let (value, work) = (Panics, move || held.recv().map_or(Panics, |()| Panics));
+        let given = handle.with(&lp, move |conn| {
+            let done = move |_: &mut Conn<'_>, _| {
+                drop(value);
+                Ok(())
+            };
+            conn.offload(work, done).is_ok()
+        });
+        assert_eq!(given, Some(true));
+        drop(lp);
         drop(release);
     }
 }
