@@ -163,7 +163,7 @@ impl Output {
             Kind::Mark(_) => return self.take_mark().map(Next::Mark),
             &mut Kind::File { file, offset, count } => {
                 self.begin_front();
-                Next::File { file, offset, count: count.min(limit) }
+                Next::File { file, offset, count: count.min(limit).min(BYTES_PER_TURN) }
             }
             Kind::Descriptors { .. } => self.take_message(limit)?,
             Kind::Memory(memory) if memory.len() <= limit => {
@@ -330,6 +330,14 @@ mod tests {
             output.sent(payload, len);
         }
         all
+    }
+
+    #[test]
+    fn e8_file_is_sent_a_turn_at_a_time_whatever_the_rate() {
+        let mut output = Output::default();
+        output.push(Packet::file(Handle::null(), 0, 1 << 40));
+        let next = output.next_piece(1 << 40);
+        assert!(matches!(next, Some(Next::File { count: BYTES_PER_TURN, .. })));
     }
 
     #[test]
