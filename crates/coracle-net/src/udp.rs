@@ -99,7 +99,7 @@ pub struct Datagram<'a> {
 /// datagram is lost, and the next one comes as if nothing had happened.
 ///
 /// A Unix socket that is not connected should not send to receivers that do not read: Linux does not tell when
-/// they have room again, so the loop asks, turn after turn.
+/// they have room again, so the loop asks, every two milliseconds.
 ///
 /// ```
 /// use coracle_loop::Loop;
