@@ -132,6 +132,7 @@ impl Lent {
     /// The same, or a copy if more than half of the buffers are out.
     pub(crate) fn or_copy(self) -> Lent {
         match &self.pool {
+            // Each `Lent` counts, and so does the backend; on io_uring its ring of buffers, too.
             Some(pool) if Rc::strong_count(pool) > pool.half + 1 => Lent::owned(&self),
             _ => self,
         }

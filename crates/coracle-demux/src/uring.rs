@@ -504,8 +504,9 @@ impl Demux for Uring {
         if slot.writer.is_some() {
             return Err(Errno::ALREADY.into());
         }
-        if slot.failed.is_some() {
-            return Err(slot.failed.take().unwrap_or(Errno::PIPE).into());
+        if let Some(error) = slot.failed {
+            slot.failed = None;
+            return Err(error.into());
         }
         let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
         let fd = fd.as_raw_fd();
