@@ -33,12 +33,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Send back whatever arrives.
+    /// Send back whatever arrives; on 127.0.0.1:7000, unless --listen says where.
     Echo {
         #[command(flatten)]
         options: ServeOptions,
     },
-    /// Answer each message with the time and the message.
+    /// Answer each message with the time and the message; on port 12345 of every interface.
     Time {
         #[command(flatten)]
         options: ServeOptions,
@@ -52,7 +52,7 @@ enum Command {
         #[arg(long, value_name = "PATH", requires = "daemon")]
         pid_file: Option<PathBuf>,
     },
-    /// Continue every connection to another address.
+    /// Continue every connection to another address; on 127.0.0.1:7001.
     Proxy {
         #[command(flatten)]
         options: ServeOptions,
@@ -60,12 +60,12 @@ enum Command {
         #[arg(long, value_name = "ADDR")]
         to: String,
     },
-    /// Read, and say nothing (RFC 863).
+    /// Read, and say nothing (RFC 863); on 127.0.0.1:7009.
     Discard {
         #[command(flatten)]
         options: ServeOptions,
     },
-    /// Send lines of characters as fast as they are read (RFC 864).
+    /// Send lines of characters as fast as they are read (RFC 864); on 127.0.0.1:7019.
     Chargen {
         #[command(flatten)]
         options: ServeOptions,
@@ -142,7 +142,7 @@ fn serve<P: Protocol>(
         return server.serve(make); // the supervisor does the talking
     }
     if let Some(processes) = options.processes {
-        let (processes, loops) = (processes.get(), options.loops());
+        let (processes, loops) = (processes as usize, options.loops());
         let addresses = server.local_addresses();
         let announce = move |lp: &coracle::Loop| {
             announce_processes(name, &addresses, lp.backend(), processes, loops);

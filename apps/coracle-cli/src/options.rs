@@ -3,7 +3,6 @@
 use coracle::demux::Backend;
 use coracle::net::{Address, Server, ServerHandle, available_cores};
 use std::io;
-use std::num::NonZero;
 use std::time::Duration;
 
 /// Where a server listens, and with what it serves.
@@ -16,11 +15,11 @@ pub(crate) struct ServeOptions {
     #[arg(long)]
     pub(crate) backend: Option<Backend>,
     /// How many loops, each on a thread; by default one per core, shared out among the processes.
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
     /// Serve with so many processes, which are started again when they die, and replaced one by one on SIGHUP.
-    #[arg(long, value_name = "N")]
-    pub(crate) processes: Option<NonZero<usize>>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) processes: Option<u32>,
     /// How long connections may take to finish when the server is asked to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) drain: u64,
@@ -43,8 +42,9 @@ impl ServeOptions {
 
     /// How many loops each process has.
     pub(crate) fn loops(&self) -> usize {
-        let processes = self.processes.map_or(1, NonZero::get);
-        self.threads.unwrap_or_else(|| available_cores().div_ceil(processes))
+        let processes = self.processes.unwrap_or(1) as usize;
+        self.threads
+            .map_or_else(|| available_cores().div_ceil(processes), |threads| threads as usize)
     }
 }
 

@@ -61,11 +61,13 @@ fn number_of_loops_is_told_and_cannot_be_zero() {
         assert_eq!(server.loops, loops);
         expect_echo(&mut server.connect(), b"hello");
     }
-    let output = coracle().args(["echo", "--listen", "127.0.0.1:0", "--threads", "0"]).output();
-    let output = output.unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("loops is 0"), "{text}");
+    for option in ["--threads", "--processes"] {
+        let output = coracle().args(["echo", "--listen", "127.0.0.1:0", option, "0"]).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(option) && text.contains("0 is not in 1..=1024"), "{text}");
+    }
 }
 
 #[test]
