@@ -4,6 +4,23 @@
 //! time, behind one contract, with a simulated kernel as a fifth. This crate is the paved path: it re-exports
 //! what programs need and has no logic of its own.
 //!
+//! A server is one value per connection ([`net::Protocol`]); here it is a function:
+//!
+//! ```no_run
+//! use coracle::net::{Buffer, Conn, Server};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     Server::bind("127.0.0.1:7000")?.serve(|_peer| {
+//!         |conn: &mut Conn<'_>, input: &mut Buffer| {
+//!             conn.write(input.take_all());
+//!             Ok(())
+//!         }
+//!     })
+//! }
+//! ```
+//!
+//! Under it is a loop, which can be used by itself:
+//!
 //! ```
 //! use coracle::Loop;
 //! use std::time::Duration;
@@ -16,7 +33,18 @@
 //! # }
 //! ```
 //!
-//! Below it: [`coracle_loop`] (whose turn is it?) over [`coracle_demux`] (what has the kernel done for us?).
+//! | module | what is there |
+//! |---|---|
+//! | [`net`] | servers, connections, protocols, datagrams, outgoing connections |
+//! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
+//! | [`pool`] | threads for work that blocks |
+//! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
+//!
+//! The pages of these modules are those of the crates they come from: what is `coracle_net::Server` there is
+//! `coracle::net::Server` for who depends on `coracle`.
+//!
+//! What is worth a line in the log is told through the crate `tracing`. A program that sets up no subscriber does
+//! not see it.
 
 #[doc(no_inline)]
 pub use coracle_demux as demux;
