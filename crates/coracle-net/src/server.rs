@@ -121,7 +121,15 @@ impl Server {
         }
     }
 
-    /// A server that listens on `addresses`, for the protocol that [`serve`](Server::serve) is given.
+    /// A server that listens on `addresses`, for the protocol that [`serve`](Server::serve) is given. The name of
+    /// this service is `main`.
+    ///
+    /// ```
+    /// # use coracle_net::Server;
+    /// let server = Server::bind("127.0.0.1:0").unwrap();
+    /// let two = Server::bind(&["127.0.0.1:0", "127.0.0.2:0"][..]).unwrap(); // a slice: several
+    /// # assert_eq!((server.local_addresses().len(), two.local_addresses().len()), (1, 2));
+    /// ```
     ///
     /// # Errors
     /// The address cannot be listened on; the text says which, why, and what to do.
@@ -156,7 +164,8 @@ impl Server {
         self
     }
 
-    /// Adds a service: a protocol of its own on addresses of its own. `name` is for counters and broadcasts.
+    /// Adds a service: a protocol of its own on addresses of its own. `name` is for counters and broadcasts;
+    /// give each its own.
     ///
     /// # Errors
     /// As [`bind`](Server::bind).
@@ -240,7 +249,10 @@ impl Server {
         self
     }
 
-    /// How long connections may take to finish when the server is stopped.
+    /// How long connections may take to finish when the server is stopped. Without this, ten seconds.
+    ///
+    /// A peer that does not end its side holds the server up for as long as closing a connection may take
+    /// ([`Settings::drain`]: five seconds), and never longer than this.
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Server {
         self.drain = drain;
@@ -352,7 +364,27 @@ impl Server {
         self.start_services()
     }
 
-    /// As [`start`](Server::start), when every service has a protocol of its own.
+    /// As [`start`](Server::start), when every service has a protocol of its own. To serve in the foreground:
+    ///
+    /// ```no_run
+    /// use coracle_net::{Buffer, Conn, Server};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// fn echo(conn: &mut Conn<'_>, input: &mut Buffer) -> std::io::Result<()> {
+    ///     conn.write(input.take_all());
+    ///     Ok(())
+    /// }
+    /// fn discard(_: &mut Conn<'_>, input: &mut Buffer) -> std::io::Result<()> {
+    ///     input.take_all();
+    ///     Ok(())
+    /// }
+    /// Server::new()
+    ///     .service("echo", "127.0.0.1:7000", |_peer| echo)?
+    ///     .service("discard", "127.0.0.1:7009", |_peer| discard)?
+    ///     .start_services()?
+    ///     .serve_until_terminated()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`start`](Server::start); also when an address has no protocol.

@@ -200,7 +200,7 @@ impl ServerHandle {
 
     /// Runs `task` with every connection of `service` except one (the originator of a message, say), on the loop
     /// of each; `done` is called once all of them have been visited. Connections that come meanwhile may be
-    /// missed.
+    /// visited or missed. If there is no such service, nobody is.
     ///
     /// `done` is told [`PostError::Full`] when a loop has too many jobs waiting to take this one: then the
     /// connections of that loop were not visited, all others were.
