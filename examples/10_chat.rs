@@ -38,7 +38,10 @@ impl Protocol for Person {
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         while let Some(line) = input.take_line() {
             match line {
-                b"/quit" => conn.close(),
+                b"/quit" => {
+                    conn.close();
+                    break; // nobody is told what comes behind it
+                }
                 line => {
                     let text = format!("{}: {}\n", self.name, String::from_utf8_lossy(line));
                     self.tell(Some(conn), text);

@@ -179,7 +179,7 @@ fn r1_chat_tells_everybody_else_on_every_backend() {
             heard = bobs.next().unwrap().unwrap(); // he came before his loop was told of her
         }
         assert_eq!(heard, format!("{ann}: ahoy"));
-        bob_says.write_all(b"/quit\n").unwrap();
+        bob_says.write_all(b"/quit\nfarewell\n").unwrap();
         assert!(bobs.next().is_none(), "he is let go");
         drop((bobs, bob_says));
         assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has gone"));
