@@ -108,6 +108,12 @@ impl ToAddresses for String {
 /// Several places, one after the other.
 impl<T: ToAddresses> ToAddresses for [T] {
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        if self.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "there is no address in the list",
+            ));
+        }
         let each: io::Result<Vec<Vec<Address>>> = self.iter().map(T::to_addresses).collect();
         Ok(each?.concat())
     }
@@ -225,6 +231,12 @@ mod tests {
         let error = place.to_addresses().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         error.to_string()
+    }
+
+    #[test]
+    fn empty_list_is_refused() {
+        let nowhere: [&str; 0] = [];
+        assert_eq!(refusal(&nowhere[..]), "there is no address in the list");
     }
 
     #[test]
