@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// Adds a service: a protocol of its own on addresses of its own. `name` is for counters and broadcasts;
-    /// give each its own.
+    /// each has its own, and `main` is that of [`bind`](Server::bind)'s.
     ///
     /// # Errors
     /// As [`bind`](Server::bind).
@@ -473,7 +473,10 @@ impl Server {
         if self.loops == Some(0) {
             return wrong("loops is 0: nobody would serve".into());
         }
-        for service in &self.services {
+        for (index, service) in self.services.iter().enumerate() {
+            if self.services[..index].iter().any(|other| other.name == service.name) {
+                return wrong(format!("two services are called \"{}\"", service.name));
+            }
             if service.make.is_none() {
                 return wrong(format!("service \"{}\" has no protocol", service.name));
             }

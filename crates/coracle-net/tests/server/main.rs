@@ -405,6 +405,11 @@ fn i6_settings_that_make_no_sense_are_named() {
 
     let missing = Server::bind("127.0.0.1:0").unwrap().start_services().unwrap_err().to_string();
     assert!(missing.contains("has no protocol"), "{missing}");
+
+    let server = Server::bind("127.0.0.1:0").unwrap();
+    let twice = server.service("main", "127.0.0.1:0", |_| Echo).unwrap();
+    let twice = twice.start(|_| Echo).unwrap_err().to_string();
+    assert_eq!(twice, "two services are called \"main\"");
 }
 
 #[test]
