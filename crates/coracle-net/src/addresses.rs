@@ -120,6 +120,18 @@ impl<T: ToAddresses> ToAddresses for [T] {
 }
 
 /// A port on every interface, IPv6 and IPv4.
+impl<T: ToAddresses, const N: usize> ToAddresses for [T; N] {
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        self.as_slice().to_addresses()
+    }
+}
+
+impl<T: ToAddresses> ToAddresses for Vec<T> {
+    fn to_addresses(&self) -> io::Result<Vec<Address>> {
+        self.as_slice().to_addresses()
+    }
+}
+
 impl ToAddresses for u16 {
     fn to_addresses(&self) -> io::Result<Vec<Address>> {
         (Ipv6Addr::UNSPECIFIED, *self).to_addresses()

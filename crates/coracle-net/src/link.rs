@@ -111,7 +111,7 @@ struct State {
     /// It has sent as much as it may in one go; the next turn goes on with it.
     resting: bool,
     /// How much it has sent since it was last somebody else's turn.
-    turn_bytes: usize,
+    turn_bytes: u32,
     /// The receive in flight.
     receiving: Option<Token>,
     output: Output,

@@ -33,7 +33,7 @@ pub(crate) type Mark = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
 pub(crate) struct Output {
     packets: VecDeque<Packet>,
     /// How many packets at the front are not to be overtaken: what has begun, and what is urgent.
-    fixed: usize,
+    fixed: u32,
     /// All bytes that wait, those in flight included.
     bytes: usize,
     /// Those of them that are in files.
@@ -101,7 +101,7 @@ impl Output {
     pub(crate) fn push_urgent(&mut self, packet: Packet) {
         if !packet.is_empty() {
             self.count(&packet);
-            self.packets.insert(self.fixed, packet);
+            self.packets.insert(self.fixed as usize, packet);
             self.fixed += 1;
         }
     }

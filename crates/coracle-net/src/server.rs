@@ -127,7 +127,7 @@ impl Server {
     /// ```
     /// # use coracle_net::Server;
     /// let server = Server::bind("127.0.0.1:0").unwrap();
-    /// let two = Server::bind(&["127.0.0.1:0", "127.0.0.2:0"][..]).unwrap(); // a slice: several
+    /// let two = Server::bind(["127.0.0.1:0", "127.0.0.2:0"]).unwrap(); // several
     /// # assert_eq!((server.local_addresses().len(), two.local_addresses().len()), (1, 2));
     /// ```
     ///

@@ -159,7 +159,7 @@ impl Link {
             if resting {
                 break;
             }
-            if marks == MARKS_PER_TURN || turn_bytes >= BYTES_PER_TURN {
+            if marks == MARKS_PER_TURN || turn_bytes as usize >= BYTES_PER_TURN {
                 break self.rest(lp);
             }
             let detour = self.state.borrow().detour;
@@ -279,7 +279,8 @@ impl Link {
         match result {
             Ok(Outcome::Count(count)) => {
                 state.settle_sent(count);
-                state.turn_bytes += count;
+                let count32 = u32::try_from(count).unwrap_or(u32::MAX);
+                state.turn_bytes = state.turn_bytes.saturating_add(count32);
                 self.service.stats.sent_bytes.add(count as u64);
                 if tag == SENT {
                     spent = state.output.sent(payload, count);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn g1_least_connections_does_not_count_who_was_turned_away() {
-    let server = Server::bind(["127.0.0.1:0", "127.0.0.1:0"].as_slice()).unwrap().loops(2);
+    let server = Server::bind(["127.0.0.1:0", "127.0.0.1:0"]).unwrap().loops(2);
     let settings = Settings { limit_connections: 1, ..Settings::default() };
     let server = server.placement(Placement::LeastConnections).settings(settings);
     let running = server.start(|_| Echo).unwrap();
