@@ -285,6 +285,7 @@ impl Link {
         if self.is_in_callback() {
             return None; // which is not over
         }
+        self.is_calm(); // whoever is only written to would not find out otherwise
         let mut result = None;
         self.aside(|| {
             self.call(lp, |_, conn| {
