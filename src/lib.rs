@@ -37,6 +37,7 @@
 //! |---|---|
 //! | [`net`] | servers, connections, protocols, datagrams, outgoing connections |
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
+//! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
 //! | [`pool`] | threads for work that blocks |
 //! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
 //!
@@ -46,6 +47,9 @@
 //! What is worth a line in the log is told through the crate `tracing`. A program that sets up no subscriber does
 //! not see it.
 
+pub use coracle_coro::Generator;
+#[doc(no_inline)]
+pub use coracle_coro::generator;
 #[doc(no_inline)]
 pub use coracle_demux as demux;
 pub use coracle_loop::{

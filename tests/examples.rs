@@ -189,6 +189,23 @@ fn r1_chat_tells_everybody_else_on_every_backend() {
     }
 }
 
+#[test]
+fn generators_feed_walk_and_average() {
+    let output = run("13_generator", &[]);
+    for line in [
+        "2 * (3 + 4) - 10 / 4 = 11.5",
+        "in order: [1, 2, 3, 5, 8, 9]",
+        "the same in another shape: true",
+        "the first that differs: Some((3, 4))",
+        "6 makes the average 3",
+    ] {
+        assert!(output.lines().any(|said| said == line), "{line:?} is missing:\n{output}");
+    }
+    assert!(run("13_generator", &["(1"]).starts_with("(1: it ends too early\n"));
+    assert!(run("13_generator", &["1 2"]).starts_with("1 2: 2 is not expected there\n"));
+    assert!(run("13_generator", &["3 × 4"]).starts_with("3 × 4: '×' is not expected there\n"));
+}
+
 /// Runs an example that ends by itself, and gives what it printed.
 fn run(name: &str, arguments: &[&str]) -> String {
     let (status, output) = Running::start(name, arguments, "").end();

@@ -83,9 +83,9 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
         steps.push(once(name, simulation));
     }
 
-    let stacks = ["test", "--release", "-p", "coracle-stack", "--tests"];
+    let stacks = ["test", "--release", "-p", "coracle-stack", "-p", "coracle-coro", "--tests"];
     let mut stacks = command::cargo(root, &stacks);
-    // The ignored ones too: a million coroutines, and valgrind.
+    // The ignored ones too: a million coroutines, valgrind, and callgrind.
     stacks.args(["--", "--include-ignored", "--nocapture"]);
     steps.push(once("stacks", stacks));
 
