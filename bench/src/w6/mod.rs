@@ -5,6 +5,8 @@
 
 #[cfg(feature = "coracle")]
 mod coracle;
+#[cfg(feature = "coracle")]
+mod coracle_generator;
 mod corosensei;
 mod generator;
 mod measure;
@@ -68,6 +70,8 @@ struct Candidate {
 const CANDIDATES: &[Candidate] = &[
     #[cfg(feature = "coracle")]
     Candidate { name: "coracle-stack", measure: measure::<coracle::Pooled> },
+    #[cfg(feature = "coracle")]
+    Candidate { name: "coracle Generator", measure: measure::<coracle_generator::OwnGenerators> },
     Candidate { name: "corosensei (bare)", measure: measure::<corosensei::Bare> },
     Candidate { name: "generator", measure: measure::<generator::Generators> },
 ];
@@ -99,7 +103,7 @@ pub fn run(options: &Options, w6: &W6) -> io::Result<()> {
     }
     report.list(&remarks(options, &measured));
     if cfg!(not(feature = "coracle")) {
-        report.list(&["coracle-stack skipped: built without the feature `coracle`".into()]);
+        report.list(&["coracle's own skipped: built without the feature `coracle`".into()]);
     }
     report.write(&options.out(), &figure(&measured))
 }
