@@ -28,7 +28,7 @@ pub fn markdown() -> String {
     let lines = [
         ("command", format!("`cargo run --release -- {}` in `bench/`", arguments.join(" "))),
         ("date", run("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])),
-        ("commit", run("git", &["-C", BENCH, "rev-parse", "--short", "HEAD"])),
+        ("commit", commit()),
         ("kernel", run("uname", &["--kernel-name", "--kernel-release", "--machine"])),
         ("processor", processor()),
         (
@@ -44,6 +44,17 @@ pub fn markdown() -> String {
 
 fn run(program: &str, arguments: &[&str]) -> String {
     output(Command::new(program).args(arguments)).unwrap_or_else(|| "unknown".into())
+}
+
+/// What was measured, if it was that: with changes beside it, the page says so. Pages themselves do not count.
+fn commit() -> String {
+    let head = run("git", &["-C", BENCH, "rev-parse", "--short", "HEAD"]);
+    let root = format!("{BENCH}/..");
+    let changes = ["-C", &root, "status", "--porcelain", "--", ".", ":!docs"];
+    match output(Command::new("git").args(changes)) {
+        None => head,
+        Some(_) => format!("{head}, and changes that are not committed"),
+    }
 }
 
 fn processor() -> String {

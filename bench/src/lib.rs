@@ -17,6 +17,7 @@ pub mod cpu_clock;
 pub mod environment;
 pub mod family;
 pub mod hold;
+mod inside;
 pub mod interleave;
 pub mod knock;
 pub mod listen;

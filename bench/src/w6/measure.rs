@@ -4,12 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::Coroutines;
-
-/// An operation that is measured.
-pub(super) struct Operation {
-    pub(super) name: &'static str,
-    pub(super) meaning: &'static str,
-}
+use crate::inside::Operation;
 
 /// The operations, in the order of [`Times`].
 pub(super) const OPERATIONS: [Operation; 2] = [

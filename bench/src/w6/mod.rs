@@ -15,14 +15,9 @@ use std::io;
 
 use clap::Args;
 
-use crate::affinity::pin_this_thread;
-use crate::interleave::Series;
+use crate::inside::{Candidate, Work};
 use crate::options::Options;
-use crate::plot::{Chart, Figure, Line, Scale};
-use crate::report::Report;
-use crate::statistics::Summary;
-use crate::table::Table;
-use measure::{OPERATIONS, Times, measure};
+use measure::{OPERATIONS, measure};
 
 /// The size of every stack.
 pub const STACK_BYTES: usize = 64 << 10;
@@ -61,13 +56,7 @@ trait Coroutines {
     fn give_back(&mut self, coroutine: Self::Short);
 }
 
-/// A candidate: its name, and the measurement compiled for it.
-struct Candidate {
-    name: &'static str,
-    measure: fn(coroutines: usize) -> Times,
-}
-
-const CANDIDATES: &[Candidate] = &[
+const CANDIDATES: &[Candidate<{ OPERATIONS.len() }>] = &[
     #[cfg(feature = "coracle")]
     Candidate { name: "coracle-stack", measure: measure::<coracle::Pooled> },
     #[cfg(feature = "coracle")]
@@ -81,82 +70,17 @@ const CANDIDATES: &[Candidate] = &[
 /// # Errors
 /// When the core does not exist or the report cannot be written.
 pub fn run(options: &Options, w6: &W6) -> io::Result<()> {
-    pin_this_thread(options.server_core)?;
-    let mut measured: Vec<(usize, Vec<Series<Times>>)> = Vec::new();
-    for &coroutines in &w6.coroutines {
-        eprintln!("w6: {coroutines} coroutines");
-        let series = options
-            .repetitions()
-            .run(CANDIDATES, |candidate| Ok((candidate.measure)(coroutines)))?;
-        measured.push((coroutines, series));
-    }
-
-    let mut report = Report::new("w6", "W6: coroutines");
-    report.add(
-        "Nanoseconds per operation, minimum / median of the repetitions, by the number of coroutines that take \
-         turns. One thread, no scheduler, stacks of 64 KiB that were used before.",
-    );
-    for (index, operation) in OPERATIONS.iter().enumerate() {
-        report.heading(operation.name);
-        report.add(operation.meaning);
-        report.add(&table(&measured, index));
-    }
-    report.list(&remarks(options, &measured));
-    if cfg!(not(feature = "coracle")) {
-        report.list(&["coracle's own skipped: built without the feature `coracle`".into()]);
-    }
-    report.write(&options.out(), &figure(&measured))
-}
-
-fn table(measured: &[(usize, Vec<Series<Times>>)], operation: usize) -> String {
-    let numbers = measured.iter().map(|(coroutines, _)| coroutines.to_string());
-    let mut table = Table::new(&[vec!["coroutines".into()], numbers.collect()].concat());
-    for (index, candidate) in CANDIDATES.iter().enumerate() {
-        let mut cells = vec![candidate.name.to_owned()];
-        for (_, series) in measured {
-            cells.push(summary(&series[index], operation).map_or("–".into(), |nanoseconds| {
-                format!("{:.2} / {:.2}", nanoseconds.min, nanoseconds.median)
-            }));
-        }
-        table.row(&cells);
-    }
-    table.markdown()
-}
-
-fn remarks(options: &Options, measured: &[(usize, Vec<Series<Times>>)]) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for (coroutines, all) in measured {
-        for (candidate, series) in CANDIDATES.iter().zip(all) {
-            if let Some(remark) = series.remark(options.keep_noisy) {
-                remarks.push(format!("{}, {coroutines} coroutines: {remark}", candidate.name));
-            }
-        }
-    }
-    remarks
-}
-
-fn figure(measured: &[(usize, Vec<Series<Times>>)]) -> Figure {
-    let line = |operation: usize, index: usize| Line {
-        name: CANDIDATES[index].name.into(),
-        dashed: false,
-        points: measured
-            .iter()
-            .filter_map(|(coroutines, all)| {
-                Some((*coroutines as f64, summary(&all[index], operation)?.min))
-            })
-            .collect(),
+    let work = Work {
+        name: "w6",
+        title: "W6: coroutines",
+        introduction: "Nanoseconds per operation, minimum / median of the repetitions, by the number of \
+                       coroutines that take turns. One thread, no scheduler, stacks of 64 KiB that were used before.",
+        sizes_of: "coroutines",
+        decimals: 2,
+        operations: &OPERATIONS,
+        candidates: CANDIDATES,
     };
-    let charts = OPERATIONS.iter().enumerate().map(|(operation, description)| Chart {
-        title: format!("{}, ns (minimum)", description.name),
-        x_label: "coroutines".into(),
-        y_scale: Scale::Log,
-        lines: (0..CANDIDATES.len()).map(|index| line(operation, index)).collect(),
-    });
-    Figure { title: "W6: coroutines".into(), charts: charts.collect() }
-}
-
-fn summary(series: &Series<Times>, operation: usize) -> Option<Summary> {
-    Summary::of(series.kept.iter().map(|times| times[operation]))
+    work.run(options, &w6.coroutines)
 }
 
 /// What every candidate has to get right; a benchmark of a wrong answer is worth nothing.

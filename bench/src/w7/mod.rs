@@ -15,14 +15,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::affinity::pin_this_thread;
-use crate::interleave::Series;
+use crate::inside::{Candidate, Work};
 use crate::options::Options;
-use crate::plot::{Chart, Figure, Line, Scale};
-use crate::report::Report;
-use crate::statistics::Summary;
-use crate::table::Table;
-use measure::{OPERATIONS, Times, measure};
+use measure::{OPERATIONS, measure};
 
 /// All deadlines lie within this time.
 pub const HORIZON: Duration = Duration::from_secs(60);
@@ -64,13 +59,7 @@ trait Timers {
     fn expire(&mut self, now: Instant) -> usize;
 }
 
-/// A candidate: its name, and the measurement compiled for it.
-struct Candidate {
-    name: &'static str,
-    measure: fn(pending: usize) -> Times,
-}
-
-const CANDIDATES: &[Candidate] = &[
+const CANDIDATES: &[Candidate<{ OPERATIONS.len() }>] = &[
     #[cfg(feature = "coracle")]
     Candidate { name: "coracle wheel", measure: measure::<coracle::Wheel> },
     Candidate { name: "BinaryHeap (lazy)", measure: measure::<heap::Heap> },
@@ -83,81 +72,17 @@ const CANDIDATES: &[Candidate] = &[
 /// # Errors
 /// When the core does not exist or the report cannot be written.
 pub fn run(options: &Options, w7: &W7) -> io::Result<()> {
-    pin_this_thread(options.server_core)?;
-    let mut measured: Vec<(usize, Vec<Series<Times>>)> = Vec::new();
-    for &pending in &w7.pending {
-        eprintln!("w7: {pending} pending");
-        let series =
-            options.repetitions().run(CANDIDATES, |candidate| Ok((candidate.measure)(pending)))?;
-        measured.push((pending, series));
-    }
-
-    let mut report = Report::new("w7", "W7: timers");
-    report.add(
-        "Nanoseconds per operation, minimum / median of the repetitions, by the number of pending \
-         timers. Deadlines lie at random within a minute.",
-    );
-    for (index, operation) in OPERATIONS.iter().enumerate() {
-        report.heading(operation.name);
-        report.add(operation.meaning);
-        report.add(&table(&measured, index));
-    }
-    report.list(&remarks(options, &measured));
-    if cfg!(not(feature = "coracle")) {
-        report.list(&["coracle wheel skipped: built without the feature `coracle`".into()]);
-    }
-    report.write(&options.out(), &figure(&measured))
-}
-
-fn table(measured: &[(usize, Vec<Series<Times>>)], operation: usize) -> String {
-    let sizes = measured.iter().map(|(pending, _)| pending.to_string());
-    let mut table = Table::new(&[vec!["pending".into()], sizes.collect()].concat());
-    for (index, candidate) in CANDIDATES.iter().enumerate() {
-        let mut cells = vec![candidate.name.to_owned()];
-        for (_, series) in measured {
-            cells.push(summary(&series[index], operation).map_or("–".into(), |nanoseconds| {
-                format!("{:.1} / {:.1}", nanoseconds.min, nanoseconds.median)
-            }));
-        }
-        table.row(&cells);
-    }
-    table.markdown()
-}
-
-fn remarks(options: &Options, measured: &[(usize, Vec<Series<Times>>)]) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for (pending, all) in measured {
-        for (candidate, series) in CANDIDATES.iter().zip(all) {
-            if let Some(remark) = series.remark(options.keep_noisy) {
-                remarks.push(format!("{}, {pending} pending: {remark}", candidate.name));
-            }
-        }
-    }
-    remarks
-}
-
-fn figure(measured: &[(usize, Vec<Series<Times>>)]) -> Figure {
-    let line = |operation: usize, index: usize| Line {
-        name: CANDIDATES[index].name.into(),
-        dashed: false,
-        points: measured
-            .iter()
-            .filter_map(|(pending, all)| {
-                Some((*pending as f64, summary(&all[index], operation)?.min))
-            })
-            .collect(),
+    let work = Work {
+        name: "w7",
+        title: "W7: timers",
+        introduction: "Nanoseconds per operation, minimum / median of the repetitions, by the number of pending \
+                       timers. Deadlines lie at random within a minute.",
+        sizes_of: "pending timers",
+        decimals: 1,
+        operations: &OPERATIONS,
+        candidates: CANDIDATES,
     };
-    let charts = OPERATIONS.iter().enumerate().map(|(operation, description)| Chart {
-        title: format!("{}, ns (minimum)", description.name),
-        x_label: "pending timers".into(),
-        y_scale: Scale::Log,
-        lines: (0..CANDIDATES.len()).map(|index| line(operation, index)).collect(),
-    });
-    Figure { title: "W7: timers".into(), charts: charts.collect() }
-}
-
-fn summary(series: &Series<Times>, operation: usize) -> Option<Summary> {
-    Summary::of(series.kept.iter().map(|times| times[operation]))
+    work.run(options, &w7.pending)
 }
 
 /// What every set of timers has to get right; a benchmark of a wrong answer is worth nothing.

@@ -93,11 +93,6 @@ impl LentPool {
         Rc::strong_count(self) > self.half // those that are out, and the backend
     }
 
-    /// The same as [`lend`](LentPool::lend), or a copy if buffers are scarce.
-    pub(crate) fn lend_or_copy(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
-        self.lend(id, len).or_copy()
-    }
-
     /// The next buffer that came back since it was lent.
     #[inline]
     pub(crate) fn take_returned(&self) -> Option<u16> {

@@ -325,7 +325,7 @@ impl<P: Poller> Adaptor<P> {
     /// What was received for a lent receive: a copy, while somebody keeps too many buffers.
     #[cold]
     fn deliver(&self, token: Token, id: u16, count: usize) -> Completion {
-        let result = Ok(Outcome::Lent(self.lent.lend_or_copy(id, count)));
+        let result = Ok(Outcome::Lent(self.lent.lend(id, count).or_copy()));
         Completion { token, more: true, result, payload: Payload::Nothing }
     }
 

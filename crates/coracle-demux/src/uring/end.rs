@@ -116,7 +116,7 @@ impl Uring {
             }
             Ok(count) => {
                 let id = cqueue::buffer_select(flags).expect("a lent receive took a buffer");
-                self.lent.lend_or_copy(id, count as usize)
+                self.lent.lend(id, count as usize).or_copy()
             }
             Err(Errno::NOBUFS) if !more => {
                 // More arrived in one turn than there are buffers. They are back at the end of it.
