@@ -74,7 +74,8 @@ pub fn run(options: &Options, w6: &W6) -> io::Result<()> {
         name: "w6",
         title: "W6: coroutines",
         introduction: "Nanoseconds per operation, minimum / median of the repetitions, by the number of \
-                       coroutines that take turns. One thread, no scheduler, stacks of 64 KiB that were used before.",
+                       coroutines that take turns. One thread, no scheduler, stacks of 64 KiB that were \
+                       used before.",
         sizes_of: "coroutines",
         decimals: 2,
         operations: &OPERATIONS,
