@@ -33,11 +33,27 @@
 //! # }
 //! ```
 //!
+//! On the same loop, a coroutine waits without holding the thread:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! coracle::run(|| {
+//!     let slow = coracle::spawn(|| coracle::sleep(Duration::from_millis(5)));
+//!     coracle::sleep(Duration::from_millis(5))?; // both at the same time
+//!     slow.join().expect("it does not panic")
+//! })
+//! # }
+//! ```
+//!
 //! | module | what is there |
 //! |---|---|
 //! | [`net`] | servers, connections, protocols, datagrams, outgoing connections |
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
+//! | here | [`run`], [`spawn`], [`scope`], [`sleep`], …: coroutines, with the names of `std::thread` |
+//! | [`coro`] | all of them |
 //! | [`pool`] | threads for work that blocks |
 //! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
 //!
@@ -50,6 +66,12 @@
 pub use coracle_coro::Generator;
 #[doc(no_inline)]
 pub use coracle_coro::generator;
+pub use coracle_coro as coro;
+pub use coracle_coro::{
+    Coroutine, JoinError, JoinHandle, coroutine_local, coroutines, current, deadline, no_park,
+    on_big_stack, park, park_timeout, run, run_on, scope, sleep, sleep_until, spawn, spawn_on,
+    timeout, yield_now,
+};
 #[doc(no_inline)]
 pub use coracle_demux as demux;
 pub use coracle_loop::{

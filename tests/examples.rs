@@ -72,6 +72,20 @@ fn timers_fire_in_order() {
 }
 
 #[test]
+fn s1_coroutines_wait_without_holding_the_thread() {
+    let output = run("12_coroutines", &[]);
+    for text in [
+        "a hundred have slept, on one thread",
+        "the longest word is coroutine",
+        "too late: Connection timed out (os error 110)",
+        "cancelled: Operation canceled (os error 125)",
+        "it panicked, and nobody else has noticed",
+    ] {
+        assert!(output.contains(text), "{text:?} is missing:\n{output}");
+    }
+}
+
+#[test]
 fn posted_jobs_all_run() {
     let output = run("03_post_from_threads", &[]);
     assert!(output.contains("40000 jobs ran, their sum is 200020000"), "{output}");

@@ -1,19 +1,92 @@
-//! Wait without holding the thread. So far there are generators: functions that hand out values on their way.
+//! Wait without holding the thread: coroutines on a loop, with the names of `std::thread`.
+//!
+//! A coroutine is a plain function with a stack of its own. When it waits, only it waits: its loop runs
+//! others, and timers, and callbacks, until what it waits for has happened. So a thousand of them cost one
+//! thread, and what they do is written as if each had its own.
 //!
 //! ```
-//! use coracle_coro::Generator;
+//! use coracle_coro::{run, sleep, spawn};
+//! use std::time::{Duration, Instant};
 //!
-//! let powers = Generator::new(|out| {
-//!     let mut power = 1_u64;
-//!     while power < 100 {
-//!         out.suspend(power);
-//!         power *= 3;
-//!     }
-//! });
-//! assert_eq!(powers.collect::<Vec<_>>(), [1, 3, 9, 27, 81]);
+//! fn main() -> std::io::Result<()> {
+//!     run(|| {
+//!         let begin = Instant::now();
+//!         let sleepers: Vec<_> = (0..100).map(|_| spawn(|| sleep(Duration::from_millis(50)))).collect();
+//!         for sleeper in sleepers {
+//!             sleeper.join().expect("it does not panic")?;
+//!         }
+//!         assert!(begin.elapsed() < Duration::from_secs(5)); // one after the other it would be just that
+//!         Ok(())
+//!     })
+//! }
 //! ```
+//!
+//! | `std::thread` | here |
+//! |---|---|
+//! | `main` | [`run`](run()), [`run_on`]: the first coroutine; returns when all are over |
+//! | `spawn`, `Builder` | [`spawn`](spawn()), [`Builder`]; [`spawn_on`] for another loop |
+//! | `JoinHandle` | [`JoinHandle`] |
+//! | `scope` | [`scope`](scope()): children that borrow; the first error cancels the rest |
+//! | `sleep`, `sleep_until`, `yield_now` | [`sleep`](sleep()), [`sleep_until`], [`yield_now`] |
+//! | `park`, `park_timeout` | [`park`](park()), [`park_timeout`] |
+//! | `Thread`, `current` | [`Coroutine`], [`current`](current()) |
+//! | `thread_local!` | [`coroutine_local!`] |
+//! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()): ending a wait |
+//! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`] |
+//! | | [`Generator`]: a function that hands out values on its way; needs no loop |
+//!
+//! # A coroutine stays where it is
+//! It belongs to the loop it was spawned on, and to that loop's thread. So `spawn` asks for no `Send`, and
+//! thread-locals, `Rc`s and lock guards stay valid across a wait. What is different from a thread: others of
+//! the same thread run whenever it waits, and only then.
+//!
+//! # Where one can wait
+//! In a coroutine, and in a plain thread that has nothing to do with loops: both can wait for each other. Not
+//! in a callback of a loop (a timer, a posted job, a `Protocol`), which would stop the loop: there every wait
+//! panics at once, and says what to do.
+//!
+//! # Cancelling
+//! Cancelling a coroutine, or the end of a [`timeout`] around its code, makes its waits fail: `ECANCELED`,
+//! `ETIMEDOUT`. An error is handed on by `?`, and destructors run; nothing is unwound by force. A coroutine
+//! that was started is never dropped: it ends, or, if its loop goes before it, is leaked, and the log names
+//! it.
+//!
+//! # Panics
+//! A panic ends only its coroutine. [`JoinHandle::join`] has it, and the log, with the coroutine's name. A
+//! wait in a destructor that runs because of a panic fails at once, as if cancelled.
 
+mod big_stack;
+mod coroutine;
+mod current;
+mod deadline;
+mod deadlock;
 pub mod generator;
+mod join;
+mod listing;
+mod local;
+mod no_park;
+mod park;
+mod run;
+mod scheduler;
+mod scope;
+mod sleep;
+mod sleeper;
+mod spawn;
+mod task;
+mod waiter;
 
+pub use big_stack::on_big_stack;
+pub use coroutine::{Coroutine, CoroutineId, current};
+pub use deadline::{deadline, timeout};
 #[doc(inline)]
 pub use generator::Generator;
+pub use join::{JoinError, JoinHandle};
+pub use listing::{CoroutineInfo, coroutines};
+pub use local::LocalKey;
+pub use no_park::no_park;
+pub use park::{park, park_timeout, yield_now};
+pub use run::{run, run_on};
+pub use scope::{Scope, scope};
+pub use sleep::{sleep, sleep_until};
+pub use spawn::{Builder, spawn, spawn_on};
+pub use task::State;

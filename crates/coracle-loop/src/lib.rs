@@ -268,6 +268,18 @@ impl Loop {
             && inner.shared.is_empty()
     }
 
+    /// Whether it listens for signals: if so, something may happen even when it [is idle](Loop::is_idle).
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// assert!(!lp.is_listening());
+    /// lp.on_terminate(|lp| lp.stop()).unwrap();
+    /// assert!(lp.is_listening());
+    /// ```
+    pub fn is_listening(&self) -> bool {
+        self.inner.listening.get() > 0
+    }
+
     fn is_stopping(&self) -> bool {
         self.inner.stopping.get() || self.inner.shared.stop_requested()
     }

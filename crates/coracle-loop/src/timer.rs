@@ -160,9 +160,20 @@ impl Loop {
         Timer { lp: self.downgrade(), id }
     }
 
-    /// `timeout` from now. Not from the beginning of the turn: a callback that took 5 ms must not make its
-    /// timer 5 ms early.
-    fn deadline(&self, timeout: Duration) -> Instant {
+    /// `timeout` from now, by the clock of the loop's timers, which may be a simulated one. Loop thread only.
+    ///
+    /// Not from the beginning of the turn, as [`now`](Loop::now) is: a callback that took 5 ms must not make
+    /// its timer 5 ms early.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// let deadline = lp.deadline(Duration::from_millis(1));
+    /// lp.at(deadline, |lp| lp.stop());
+    /// lp.run().unwrap();
+    /// assert!(lp.now() >= deadline);
+    /// ```
+    pub fn deadline(&self, timeout: Duration) -> Instant {
         let now = self.inner.demux.borrow().now();
         // Beyond what the clock can tell is as good as never.
         now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(1 << 32))

@@ -1,0 +1,98 @@
+//! A handle to a coroutine, for any thread: what `std::thread::Thread` is to a thread.
+
+use crate::sleeper::Sleeper;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A handle to a coroutine, or to a plain thread. Cheap to clone; any thread.
+///
+/// ```
+/// coracle_coro::run(|| {
+///     let main = coracle_coro::current();
+///     assert_eq!(main.name(), Some("main"));
+///     std::thread::spawn(move || main.unpark());
+///     coracle_coro::park()
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Coroutine(Arc<Sleeper>);
+
+impl Coroutine {
+    pub(crate) fn new(sleeper: Arc<Sleeper>) -> Coroutine {
+        Coroutine(sleeper)
+    }
+
+    /// What tells it from every other of this process, past ones included.
+    pub fn id(&self) -> CoroutineId {
+        self.0.id
+    }
+
+    /// What it was called when it was [spawned](crate::Builder::name).
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// Has its [`park`](crate::park()) return, the one it is in or else the next. Any thread.
+    pub fn unpark(&self) {
+        self.0.unpark();
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+/// `'resolver'`, or `#7` if it has no name.
+impl fmt::Display for Coroutine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Coroutine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Coroutine({self})")
+    }
+}
+
+/// The coroutine that calls; of a plain thread, a handle to the thread.
+///
+/// ```
+/// let here = coracle_coro::current();
+/// assert_eq!(here.id(), coracle_coro::current().id());
+/// ```
+pub fn current() -> Coroutine {
+    Coroutine(Sleeper::of_caller())
+}
+
+/// Tells a coroutine from every other of the process.
+///
+/// ```
+/// coracle_coro::run(|| {
+///     let child = coracle_coro::spawn(|| coracle_coro::current().id());
+///     let id = child.coroutine().id();
+///     assert_eq!(child.join().unwrap(), id);
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CoroutineId(NonZeroU64);
+
+impl CoroutineId {
+    /// One that nobody had.
+    pub(crate) fn next() -> CoroutineId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
+        CoroutineId(id.expect("nobody counts to the end"))
+    }
+}
+
+impl fmt::Display for CoroutineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

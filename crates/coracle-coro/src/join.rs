@@ -1,0 +1,273 @@
+//! Waiting for a coroutine to end, and what it leaves.
+
+use crate::coroutine::Coroutine;
+use crate::deadline;
+use crate::waiter::{Waiter, Waker, Woken};
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Owns the right to wait for a coroutine: what `std::thread::JoinHandle` is for a thread.
+///
+/// Dropping it *detaches* the coroutine, which goes on. If the result is `Send`, so is the handle, and a
+/// plain thread or a coroutine of another loop may wait as well.
+///
+/// ```
+/// coracle_coro::run(|| {
+///     let sum = coracle_coro::spawn(|| 1 + 2);
+///     assert_eq!(sum.join().unwrap(), 3);
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<coracle_coro::JoinHandle<std::rc::Rc<u8>>>();
+/// ```
+pub struct JoinHandle<T> {
+    coroutine: Coroutine,
+    ending: Arc<Ending<T>>,
+}
+
+impl<T> JoinHandle<T> {
+    pub(crate) fn new(coroutine: Coroutine, ending: Arc<Ending<T>>) -> JoinHandle<T> {
+        JoinHandle { coroutine, ending }
+    }
+
+    /// Waits until the coroutine is over, and returns what it returned.
+    ///
+    /// # Errors
+    /// What it panicked with. A `String`, if it was dropped before it could start, because its loop was gone
+    /// or had no stack for it. A [`std::io::Error`] if it is the *caller* who cannot wait any longer, since
+    /// it is cancelled (`ECANCELED`) or a [`timeout`](crate::timeout) around it is over (`ETIMEDOUT`); the
+    /// coroutine is detached then.
+    /// [`join_timeout`](JoinHandle::join_timeout) tells these apart by type.
+    ///
+    /// # Panics
+    /// In a callback of a loop, if it would have to wait.
+    ///
+    /// ```
+    /// coracle_coro::run(|| {
+    ///     let careless = coracle_coro::spawn(|| -> u32 { "seven".parse().unwrap() });
+    ///     assert!(careless.join().is_err()); // nobody else has noticed
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join(self) -> thread::Result<T> {
+        self.wait(None).unwrap_or_else(|woken| {
+            let error: io::Error = woken.result().expect_err("it ended without a result");
+            Err(Box::new(error))
+        })
+    }
+
+    /// As [`join`](JoinHandle::join), for `timeout` at most.
+    ///
+    /// # Errors
+    /// Says what happened; who only waited too short a time has the handle back.
+    ///
+    /// ```
+    /// use coracle_coro::{JoinError, sleep, spawn};
+    /// use std::time::Duration;
+    ///
+    /// coracle_coro::run(|| {
+    ///     let slow = spawn(|| sleep(Duration::from_millis(20)));
+    ///     let Err(JoinError::TimedOut(slow)) = slow.join_timeout(Duration::from_millis(1)) else {
+    ///         panic!("it was fast");
+    ///     };
+    ///     slow.join().unwrap()
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join_timeout(self, timeout: Duration) -> Result<T, JoinError<T>> {
+        match self.wait(Some(deadline::after(timeout))) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(payload)) => Err(JoinError::Panicked(payload)),
+            Err(Woken::Cancelled) => Err(JoinError::Cancelled(self)),
+            Err(Woken::Woken | Woken::TimedOut) => Err(JoinError::TimedOut(self)),
+        }
+    }
+
+    /// Whether it is over, so that [`join`](JoinHandle::join) does not wait.
+    ///
+    /// ```
+    /// coracle_coro::run(|| {
+    ///     let child = coracle_coro::spawn(|| ());
+    ///     assert!(!child.is_finished()); // spawning runs nothing
+    ///     coracle_coro::yield_now();
+    ///     assert!(child.is_finished());
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        self.ending.lock().over
+    }
+
+    /// Asks it to end: the wait it is in and every later one fail with `ECANCELED`, so that `?` leads it out,
+    /// past its destructors. Nothing is done by force. Any thread.
+    ///
+    /// What it waited for and what has happened by now is delivered first; then the cancel strikes the next
+    /// wait. One that waits on in spite of it is made to wait longer and longer, and named in the log.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// coracle_coro::run(|| {
+    ///     let patient = coracle_coro::spawn(|| coracle_coro::sleep(Duration::from_secs(3600)));
+    ///     patient.cancel();
+    ///     let ended = patient.join().unwrap();
+    ///     assert_eq!(ended.unwrap_err().to_string(), "Operation canceled (os error 125)");
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn cancel(&self) {
+        self.coroutine.cancel();
+    }
+
+    /// The coroutine itself: its name, its id, and how to unpark it.
+    ///
+    /// ```
+    /// coracle_coro::run(|| {
+    ///     let parked = coracle_coro::spawn(coracle_coro::park);
+    ///     parked.coroutine().unpark();
+    ///     parked.join().unwrap()
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn coroutine(&self) -> &Coroutine {
+        &self.coroutine
+    }
+
+    /// What it left, or why there is nothing yet.
+    fn wait(&self, deadline: Option<Instant>) -> Result<thread::Result<T>, Woken> {
+        let mut ended = self.ending.lock();
+        if let Some(result) = ended.result.take() {
+            return Ok(result);
+        }
+        let waiter = Waiter::new();
+        ended.waker = Some(waiter.waker());
+        drop(ended);
+        let woken = waiter.wait(deadline);
+        let mut ended = self.ending.lock();
+        ended.waker = None;
+        ended.result.take().ok_or(woken)
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinHandle({:?})", self.coroutine)
+    }
+}
+
+/// Why [`JoinHandle::join_timeout`] has no value.
+pub enum JoinError<T> {
+    /// The coroutine panicked with this, or could not be started.
+    Panicked(Box<dyn Any + Send>),
+    /// It was not over in time.
+    TimedOut(JoinHandle<T>),
+    /// Who waited for it is cancelled.
+    Cancelled(JoinHandle<T>),
+}
+
+impl<T> fmt::Debug for JoinError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Panicked(payload) => write!(f, "Panicked({:?})", message(&**payload)),
+            JoinError::TimedOut(handle) => write!(f, "TimedOut({handle:?})"),
+            JoinError::Cancelled(handle) => write!(f, "Cancelled({handle:?})"),
+        }
+    }
+}
+
+impl<T> fmt::Display for JoinError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Panicked(payload) => write!(f, "it panicked: {}", message(&**payload)),
+            JoinError::TimedOut(_) => f.write_str("it was not over in time"),
+            JoinError::Cancelled(_) => f.write_str("who waited for it is cancelled"),
+        }
+    }
+}
+
+impl<T> std::error::Error for JoinError<T> {}
+
+/// Where a coroutine leaves its result, for at most one who waits for it.
+pub(crate) struct Ending<T>(Mutex<Ended<T>>);
+
+struct Ended<T> {
+    over: bool,
+    result: Option<thread::Result<T>>,
+    waker: Option<Waker>,
+}
+
+impl<T> Ending<T> {
+    pub(crate) fn new() -> Arc<Ending<T>> {
+        Arc::new(Ending(Mutex::new(Ended { over: false, result: None, waker: None })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ended<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, result: thread::Result<T>) {
+        let mut ended = self.lock();
+        ended.over = true;
+        ended.result = Some(result);
+        let waker = ended.waker.take();
+        drop(ended);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The coroutine's side of it: it says how it ended, even if it never began.
+pub(crate) struct Finish<T>(Option<Arc<Ending<T>>>);
+
+impl<T> Finish<T> {
+    pub(crate) fn new(ending: &Arc<Ending<T>>) -> Finish<T> {
+        Finish(Some(Arc::clone(ending)))
+    }
+
+    /// Runs `f` as the coroutine that calls. A panic ends here.
+    pub(crate) fn run(mut self, f: impl FnOnce() -> T) {
+        let result = catch_unwind(AssertUnwindSafe(f));
+        if let Err(payload) = &result {
+            report(&**payload);
+        }
+        if let Some(ending) = self.0.take() {
+            ending.set(result);
+        }
+    }
+}
+
+impl<T> Drop for Finish<T> {
+    fn drop(&mut self) {
+        if let Some(ending) = self.0.take() {
+            let text = "the coroutine was dropped before it could start".to_owned();
+            ending.set(Err(Box::new(text)));
+        }
+    }
+}
+
+/// Writes to the log that the coroutine that calls has panicked. Returns what it said.
+pub(crate) fn report(payload: &(dyn Any + Send)) -> &str {
+    let coroutine = crate::current().to_string();
+    let said = message(payload);
+    tracing::error!(coroutine, said, "a coroutine panicked");
+    said
+}
+
+/// What a panic said.
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
+}

@@ -1,0 +1,132 @@
+//! Coroutine-local storage: each coroutine has a value of its own.
+
+use crate::current;
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// How often what a destructor puts into the storage is destroyed, too. What is put there even then is
+/// dropped with the storage itself.
+const ROUNDS: usize = 4;
+
+thread_local! {
+    /// Of a plain thread, and of a loop's callbacks.
+    static THREAD: Locals = Locals::default();
+}
+
+/// Declares a [`LocalKey`], as `thread_local!` does.
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// coracle_coro::coroutine_local! {
+///     /// How deep we are.
+///     static DEPTH: Cell<u32> = Cell::new(0);
+/// }
+///
+/// coracle_coro::run(|| {
+///     DEPTH.with(|depth| depth.set(7));
+///     let of_child = coracle_coro::spawn(|| DEPTH.with(Cell::get)).join().unwrap();
+///     assert_eq!((DEPTH.with(Cell::get), of_child), (7, 0));
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[macro_export]
+macro_rules! coroutine_local {
+    () => {};
+    ($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $init:expr) => {
+        $(#[$attribute])*
+        $visibility static $name: $crate::LocalKey<$type> = $crate::LocalKey::new(|| $init);
+    };
+    ($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $init:expr; $($rest:tt)*) => {
+        $crate::coroutine_local!($(#[$attribute])* $visibility static $name: $type = $init);
+        $crate::coroutine_local!($($rest)*);
+    };
+}
+
+/// Names a value that every coroutine has its own of: made by [`coroutine_local!`](crate::coroutine_local).
+///
+/// It is made when it is first asked for, and dropped when the coroutine ends. Outside a coroutine, it is the
+/// thread's.
+pub struct LocalKey<T: 'static> {
+    init: fn() -> T,
+}
+
+impl<T: 'static> LocalKey<T> {
+    #[doc(hidden)]
+    pub const fn new(init: fn() -> T) -> LocalKey<T> {
+        LocalKey { init }
+    }
+
+    /// Calls `f` with the value of whoever calls. It may wait inside.
+    ///
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// coracle_coro::coroutine_local!(static LOG: RefCell<Vec<u32>> = RefCell::default());
+    ///
+    /// LOG.with(|log| log.borrow_mut().push(1));
+    /// assert_eq!(LOG.with(|log| log.borrow().len()), 1);
+    /// ```
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        // No two statics are in the same place.
+        let place = std::ptr::from_ref(self).addr();
+        let value = with_locals(|locals| locals.find(place)).unwrap_or_else(|| {
+            let value = Rc::new((self.init)()); // nothing is borrowed: it may use the storage, too
+            with_locals(|locals| locals.insert(place, value))
+        });
+        // A clone is held meanwhile: nothing that happens in `f` can take the value away.
+        f(value.downcast_ref().expect("what is in its place has its type"))
+    }
+}
+
+impl<T> fmt::Debug for LocalKey<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LocalKey")
+    }
+}
+
+/// The values of one coroutine. There are a handful of them, so a list is searched.
+#[derive(Default)]
+pub(crate) struct Locals {
+    values: RefCell<Vec<(usize, Rc<dyn Any>)>>,
+}
+
+impl Locals {
+    fn find(&self, place: usize) -> Option<Rc<dyn Any>> {
+        let values = self.values.borrow();
+        values.iter().find(|(key, _)| *key == place).map(|(_, value)| Rc::clone(value))
+    }
+
+    /// The value in this place, which is the one that is there already if the initialiser of this one has put
+    /// it there.
+    fn insert(&self, place: usize, value: Rc<dyn Any>) -> Rc<dyn Any> {
+        self.find(place).unwrap_or_else(|| {
+            self.values.borrow_mut().push((place, Rc::clone(&value)));
+            value
+        })
+    }
+
+    /// Drops them all. Their destructors may use the storage; a panic of theirs ends here.
+    pub(crate) fn clear(&self) {
+        for _ in 0..ROUNDS {
+            let values = self.values.take();
+            if values.is_empty() {
+                return;
+            }
+            for value in values {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+            }
+        }
+    }
+}
+
+fn with_locals<R>(look: impl FnOnce(&Locals) -> R) -> R {
+    current::with(|frame| match frame {
+        Some(frame) => look(&frame.locals),
+        None => THREAD.with(look),
+    })
+}

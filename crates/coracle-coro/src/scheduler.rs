@@ -1,0 +1,300 @@
+//! Whose turn is it among the coroutines of a loop? First come, first served.
+//!
+//! A scheduler is an extension of its loop, and runs in the loop's turn, as a deferred job: that is after due
+//! timers and posted jobs, and before the wait. Whoever becomes ready during that is run in the same turn, up
+//! to a budget; so a chain of coroutines that wake each other costs no turn for each, and cannot keep the
+//! loop from its other work either.
+//!
+//! ```text
+//!   spawn, wake, yield_now ──► ready ──► resume ──┬─► waits: in the table only
+//!                              (FIFO)             ├─► gave way: back to ready
+//!                                                 └─► over: its stack goes back to the pool
+//! ```
+
+use crate::current;
+use crate::deadlock;
+use crate::listing;
+use crate::sleeper::Sleeper;
+use crate::task::{Body, Key, State, Task};
+use crate::waiter::current_loop;
+use coracle_loop::{Loop, LoopHandle};
+use coracle_stack::{CoroutineResult, Pool, Stack, StackSize};
+use slotmap::SlotMap;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How many coroutines one turn of the loop runs.
+const RESUMES_PER_TURN: usize = 1024;
+
+/// How many tasks that are over are kept for the next who is spawned.
+const LIMIT_SPARE_TASKS: usize = 1024;
+
+pub(crate) struct Scheduler {
+    handle: LoopHandle,
+    /// Made when the first coroutine starts.
+    pool: OnceCell<Pool>,
+    tasks: RefCell<SlotMap<Key, Rc<Task>>>,
+    ready: RefCell<VecDeque<Rc<Task>>>,
+    spare: RefCell<Vec<Rc<Task>>>,
+    /// A deferred job is on its way that runs those who are ready, or is running.
+    awake: Cell<bool>,
+    /// The loop's time when it last ran coroutines.
+    now: Cell<Instant>,
+    /// Somebody runs the loop until no coroutine is left.
+    stop_when_empty: Cell<bool>,
+    /// What was found when nothing could happen any more.
+    deadlock: RefCell<Option<io::Error>>,
+}
+
+impl Scheduler {
+    /// The scheduler of a loop.
+    pub(crate) fn of(lp: &Loop) -> Rc<Scheduler> {
+        lp.extension(|| Scheduler {
+            handle: lp.handle(),
+            pool: OnceCell::new(),
+            tasks: RefCell::default(),
+            ready: RefCell::default(),
+            spare: RefCell::default(),
+            awake: Cell::new(false),
+            now: Cell::new(lp.now()),
+            stop_when_empty: Cell::new(false),
+            deadlock: RefCell::default(),
+        })
+    }
+
+    /// Whether it is the scheduler of this loop.
+    #[inline]
+    pub(crate) fn is_of(&self, handle: &LoopHandle) -> bool {
+        self.handle.is_same(handle)
+    }
+
+    /// Whether the turn that is under way on this thread is one of its loop.
+    #[inline]
+    pub(crate) fn is_turning(&self) -> bool {
+        Loop::current().is_some_and(|lp| self.handle.is_of(&lp))
+    }
+
+    // --- Spawning --------------------------------------------------------------------------------------
+
+    /// Has `body` run later, as a coroutine of its own. Only in a turn of the loop.
+    pub(crate) fn spawn(
+        &self,
+        name: Option<Box<str>>,
+        size: StackSize,
+        spawned: &'static Location<'static>,
+        body: Body,
+    ) -> Arc<Sleeper> {
+        let spare = self.spare.borrow_mut().pop();
+        let task = match spare {
+            Some(task) => {
+                task.renew(&self.handle, name, spawned);
+                task
+            }
+            None => {
+                let sleeper = Sleeper::of_coroutine(self.handle.clone(), name, spawned);
+                Task::new(Arc::new(sleeper), self.now.get())
+            }
+        };
+        let sleeper = task.sleeper();
+        self.enter(task, &sleeper, size, body);
+        sleeper
+    }
+
+    /// The same for one whose spawner, in another thread, knows it already.
+    pub(crate) fn adopt(&self, sleeper: Arc<Sleeper>, size: StackSize, body: Body) {
+        let spare = self.spare.borrow_mut().pop();
+        let task = match spare {
+            Some(task) => {
+                task.set_sleeper(Arc::clone(&sleeper));
+                task
+            }
+            None => Task::new(Arc::clone(&sleeper), self.now.get()),
+        };
+        self.enter(task, &sleeper, size, body);
+    }
+
+    fn enter(&self, task: Rc<Task>, sleeper: &Sleeper, size: StackSize, body: Body) {
+        let key = self.tasks.borrow_mut().insert(Rc::clone(&task));
+        sleeper.set_key(key);
+        task.key.set(key);
+        task.size.set(size);
+        task.body.set(Some(body));
+        task.ticket.set(0);
+        task.spawned_at.set(self.now.get());
+        self.push(Rc::clone(&task));
+        task.state.set(State::New);
+    }
+
+    // --- Ready -----------------------------------------------------------------------------------------
+
+    /// The wait with this ticket has ended: whoever is still in it goes on.
+    pub(crate) fn make_ready(&self, key: Key, ticket: u64) {
+        let waits = |task: &&Rc<Task>| task.ticket.get() == ticket;
+        let task = self.tasks.borrow().get(key).filter(waits).cloned();
+        if let Some(task) = task {
+            task.ticket.set(0);
+            self.push(task);
+        }
+    }
+
+    /// Puts it at the end of the queue. Only in a turn of the loop.
+    #[inline]
+    pub(crate) fn push(&self, task: Rc<Task>) {
+        task.state.set(State::Ready);
+        self.ready.borrow_mut().push_back(task);
+        if !self.awake.replace(true) {
+            defer(&current_loop());
+        }
+    }
+
+    fn run_ready(&self, lp: &Loop) {
+        self.now.set(lp.now());
+        for _ in 0..RESUMES_PER_TURN {
+            let next = self.ready.borrow_mut().pop_front();
+            match next {
+                Some(task) => self.resume(task),
+                None => {
+                    self.awake.set(false);
+                    return self.look_for_deadlock(lp);
+                }
+            }
+        }
+        defer(lp);
+    }
+
+    /// If nothing can happen any more, says so, and cancels all: that is the only way on.
+    fn look_for_deadlock(&self, lp: &Loop) {
+        if self.stop_when_empty.get() && !self.is_empty() && deadlock::is_certain(lp) {
+            let error = deadlock::describe(&listing::list(lp, self));
+            tracing::error!("{error}");
+            self.deadlock.borrow_mut().get_or_insert(error);
+            self.cancel_all();
+        }
+    }
+
+    /// What was found since the last call.
+    pub(crate) fn take_deadlock(&self) -> Option<io::Error> {
+        self.deadlock.take()
+    }
+
+    /// Runs a coroutine until it waits, gives way, or is over.
+    fn resume(&self, task: Rc<Task>) {
+        let mut place = task.coroutine.borrow_mut();
+        if place.is_none() {
+            let body = task.body.take().expect("a task that is not started has a body");
+            match self.take_stack(&task) {
+                Ok(stack) => *place = Some(current::start(self, &task, stack, body)),
+                Err(error) => {
+                    let coroutine = task.sleeper().to_string();
+                    tracing::error!(coroutine, %error, "a coroutine cannot start");
+                    drop(place);
+                    drop(body); // which tells those who wait for it
+                    return self.remove(task);
+                }
+            }
+        }
+        task.state.set(State::Running);
+        let coroutine = place.as_mut().expect("it was put there");
+        // Nothing of the scheduler's or the loop's is borrowed here, only what is being resumed.
+        if let CoroutineResult::Return(()) = coroutine.resume(()) {
+            *place = None;
+            drop(place);
+            self.remove(task);
+        }
+    }
+
+    fn take_stack(&self, task: &Task) -> io::Result<Stack> {
+        let mut stack = self.pool()?.take(task.size.get())?;
+        if let Some(name) = &task.sleeper().name {
+            stack.set_name(&**name);
+        }
+        Ok(stack)
+    }
+
+    /// The stacks of this loop.
+    pub(crate) fn pool(&self) -> io::Result<&Pool> {
+        match self.pool.get() {
+            Some(pool) => Ok(pool),
+            None => {
+                let pool = Pool::new()?;
+                Ok(self.pool.get_or_init(|| pool))
+            }
+        }
+    }
+
+    // --- The end ---------------------------------------------------------------------------------------
+
+    fn remove(&self, task: Rc<Task>) {
+        let removed = self.tasks.borrow_mut().remove(task.key.get());
+        drop(removed);
+        let mut spare = self.spare.borrow_mut();
+        if Rc::strong_count(&task) == 1 && spare.len() < LIMIT_SPARE_TASKS {
+            spare.push(task);
+        }
+        drop(spare);
+        if self.stop_when_empty.get() && self.is_empty() {
+            self.stop_when_empty.set(false);
+            current_loop().stop();
+        }
+    }
+
+    /// Whether it has no coroutine.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.borrow().is_empty()
+    }
+
+    /// Stops the loop when the last coroutine is over.
+    pub(crate) fn stop_when_empty(&self) {
+        self.stop_when_empty.set(true);
+    }
+
+    /// False if it has stopped the loop since [`stop_when_empty`](Scheduler::stop_when_empty).
+    pub(crate) fn will_stop(&self) -> bool {
+        self.stop_when_empty.get()
+    }
+
+    pub(crate) fn cancel_all(&self) {
+        for task in self.tasks() {
+            task.sleeper().cancel();
+        }
+    }
+
+    /// All that are not over.
+    pub(crate) fn tasks(&self) -> Vec<Rc<Task>> {
+        self.tasks.borrow().values().cloned().collect()
+    }
+}
+
+/// Has the loop run those who are ready, later in this turn or in the next.
+fn defer(lp: &Loop) {
+    lp.defer(|lp| Scheduler::of(lp).run_ready(lp));
+}
+
+/// The loop is gone. What was started is leaked, with its stack: others may have references to what is on it,
+/// and it can only be unwound by its own code. What was not started is dropped.
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let tasks = self.tasks();
+        let mut leaked = Vec::new();
+        for task in &tasks {
+            if let Some(coroutine) = task.coroutine.take() {
+                std::mem::forget(coroutine);
+                leaked.push(task.sleeper().to_string());
+            }
+            drop(task.body.take());
+        }
+        if !leaked.is_empty() {
+            let names = leaked.join(", ");
+            tracing::warn!(
+                count = leaked.len(),
+                names,
+                "a loop is gone whose coroutines were not over: they are leaked"
+            );
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Starting coroutines: here, with a name or a stack of a certain size, or on another loop.
+
+use crate::coroutine::Coroutine;
+use crate::current;
+use crate::join::{Ending, Finish, JoinHandle};
+use crate::scheduler::Scheduler;
+use crate::sleeper::Sleeper;
+use coracle_loop::{Loop, LoopHandle};
+use coracle_stack::StackSize;
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Has `f` run as a coroutine of this loop, soon. Never inline: it is behind all that are ready now.
+///
+/// It stays on this thread, so it needs no `Send`, and may hold an `Rc`. It may not hold borrows of its
+/// spawner's stack.
+///
+/// # Panics
+/// Outside a loop: neither in a coroutine nor in a callback.
+///
+/// # What a coroutine must not do
+/// Wait in a closure that keeps a borrowed pointer in a thread-local (as `scoped-tls` does): scopes of
+/// several coroutines on one thread need not end in the order in which they began.
+/// [`no_park`](crate::no_park()) makes sure of it. Nor should it hold a `std::sync::Mutex` while it waits:
+/// another coroutine that locks it stops the thread, and nobody can unlock it.
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+///
+/// coracle_coro::run(|| {
+///     let count = Rc::new(Cell::new(0));
+///     let adders: Vec<_> = (1..=10)
+///         .map(|n| {
+///             let count = Rc::clone(&count);
+///             coracle_coro::spawn(move || count.set(count.get() + n))
+///         })
+///         .collect();
+///     for adder in adders {
+///         adder.join().unwrap();
+///     }
+///     assert_eq!(count.get(), 55);
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    start(None, StackSize::default(), Location::caller(), f)
+}
+
+/// Has `f` run as a coroutine of the loop that `handle` names. Any thread.
+///
+/// # Errors
+/// If the loop is gone, or has too many posted jobs.
+///
+/// ```
+/// use coracle_coro::spawn_on;
+///
+/// # use coracle_loop::Loop;
+/// let lp = Loop::new()?;
+/// let handle = lp.handle();
+/// let thread = std::thread::spawn(move || {
+///     let answer = spawn_on(&handle, || 6 * 7).unwrap().join().unwrap();
+///     handle.stop();
+///     answer
+/// });
+/// lp.run()?;
+/// assert_eq!(thread.join().unwrap(), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn spawn_on<F, T>(handle: &LoopHandle, f: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    start_on(handle, None, StackSize::default(), Location::caller(), f)
+}
+
+/// A coroutine with a name, or with a stack of another size: what `std::thread::Builder` is for threads.
+///
+/// ```
+/// use coracle_coro::{Builder, current};
+///
+/// coracle_coro::run(|| {
+///     let named = Builder::new().name("resolver").stack_size(1 << 20).spawn(|| current().to_string())?;
+///     assert_eq!(named.join().unwrap(), "'resolver'");
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Builder {
+    name: Option<Box<str>>,
+    stack_bytes: Option<usize>,
+}
+
+impl Builder {
+    /// No name, and a stack of 256 KiB.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// What it is called: in the log, in the list, and when it overflows its stack.
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into().into_boxed_str());
+        self
+    }
+
+    /// How many bytes its stack has at least. Memory is used only where it is touched.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`spawn`].
+    ///
+    /// # Errors
+    /// If the stack is to be larger than [`LIMIT_STACK_BYTES`](coracle_stack::LIMIT_STACK_BYTES).
+    ///
+    /// # Panics
+    /// As [`spawn`].
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let size = self.size()?;
+        Ok(start(self.name, size, Location::caller(), f))
+    }
+
+    /// As [`spawn_on`].
+    ///
+    /// # Errors
+    /// As [`spawn_on`] and [`Builder::spawn`].
+    #[track_caller]
+    pub fn spawn_on<F, T>(self, handle: &LoopHandle, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let size = self.size()?;
+        start_on(handle, self.name, size, Location::caller(), f)
+    }
+
+    fn size(&self) -> io::Result<StackSize> {
+        self.stack_bytes.map_or(Ok(StackSize::default()), StackSize::at_least)
+    }
+}
+
+pub(crate) fn start<F, T>(
+    name: Option<Box<str>>,
+    size: StackSize,
+    spawned: &'static Location<'static>,
+    f: F,
+) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    let ending = Ending::new();
+    let finish = Finish::new(&ending);
+    let body = Box::new(move || finish.run(f));
+    let sleeper = current::with(|frame| match frame {
+        Some(frame) => frame.scheduler().spawn(name, size, spawned, body),
+        None => {
+            let lp = Loop::current().expect(
+                "cannot spawn a coroutine outside a loop: call it inside `run` or in a callback, \
+                 or give it to a loop with `spawn_on`",
+            );
+            Scheduler::of(&lp).spawn(name, size, spawned, body)
+        }
+    });
+    JoinHandle::new(Coroutine::new(sleeper), ending)
+}
+
+fn start_on<F, T>(
+    handle: &LoopHandle,
+    name: Option<Box<str>>,
+    size: StackSize,
+    spawned: &'static Location<'static>,
+    f: F,
+) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let ending = Ending::new();
+    let finish = Finish::new(&ending);
+    let sleeper = Arc::new(Sleeper::of_coroutine(handle.clone(), name, spawned));
+    let coroutine = Coroutine::new(Arc::clone(&sleeper));
+    handle.post(move |lp| {
+        Scheduler::of(lp).adopt(sleeper, size, Box::new(move || finish.run(f)));
+    })?;
+    Ok(JoinHandle::new(coroutine, ending))
+}

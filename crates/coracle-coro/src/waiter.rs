@@ -1,0 +1,206 @@
+//! The one primitive that everything waits by, from coroutines and from plain threads.
+//!
+//! ```text
+//!   let waiter = Waiter::new();          whoever calls: this coroutine, or this thread
+//!   queue.push(waiter.waker());          somebody else will find it there
+//!   waiter.wait(deadline)                until woken, or the deadline, or cancelled
+//! ```
+//!
+//! It is made anew for every wait: a token that was used twice once lost a wake-up.
+
+use crate::current::{self, Frame};
+use crate::deadline;
+use crate::sleeper::Sleeper;
+use coracle_loop::Loop;
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So many waits of a cancelled coroutine fail at once. A later one is made to wait a while first, so that code
+/// that ignores the error cannot keep its loop busy.
+const FREE_CANCELLED_WAITS: u32 = 8;
+
+/// After so many, the log says so.
+const LIMIT_CANCELLED_WAITS: u32 = 32;
+
+/// The longest that a cancelled coroutine is made to wait.
+const BACK_OFF: Duration = Duration::from_secs(1);
+
+/// What is said to who waits in a callback.
+pub(crate) const REFUSAL: &str = "cannot wait in a callback of a loop, which would wait with it: \
+     `spawn` a coroutine from here, and wait there";
+
+/// How a wait has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::enum_variant_names)] // it is read as a sentence: woken, timed out, cancelled
+pub(crate) enum Woken {
+    /// By a [`Waker`].
+    Woken,
+    /// By its deadline, or by one of those [around it](crate::deadline()).
+    TimedOut,
+    /// Whoever waited is [cancelled](crate::JoinHandle::cancel).
+    Cancelled,
+}
+
+impl Woken {
+    /// `ETIMEDOUT` or `ECANCELED`, if it was not by a [`Waker`].
+    pub(crate) fn result(self) -> io::Result<()> {
+        match self {
+            Woken::Woken => Ok(()),
+            Woken::TimedOut => Err(Errno::TIMEDOUT.into()),
+            Woken::Cancelled => Err(Errno::CANCELED.into()),
+        }
+    }
+}
+
+/// Somebody who waits: a coroutine, or a plain thread. Made anew for every wait, and one at a time.
+pub(crate) struct Waiter {
+    sleeper: Arc<Sleeper>,
+    ticket: u64,
+}
+
+impl Waiter {
+    /// Whoever calls.
+    ///
+    /// # Panics
+    /// On a loop's thread outside a coroutine, where nobody may wait.
+    pub(crate) fn new() -> Waiter {
+        refuse_callbacks();
+        let sleeper = Sleeper::of_caller();
+        let ticket = sleeper.begin();
+        Waiter { sleeper, ticket }
+    }
+
+    /// What ends the wait. Any thread, any number of times.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker { sleeper: Arc::clone(&self.sleeper), ticket: self.ticket }
+    }
+
+    /// Until woken, or `deadline`. A wake that came before is not lost.
+    pub(crate) fn wait(self, deadline: Option<Instant>) -> Woken {
+        let limit = earlier(deadline, deadline::limit());
+        current::with(|frame| match frame {
+            Some(frame) => self.wait_in_coroutine(frame, limit),
+            None => self.wait_in_thread(limit),
+        })
+    }
+
+    /// Whoever calls waits for an [`unpark`](crate::Coroutine::unpark).
+    pub(crate) fn park(deadline: Option<Instant>) -> Woken {
+        loop {
+            let waiter = Waiter::new();
+            let sleeper = Arc::clone(&waiter.sleeper);
+            if sleeper.take_permit() {
+                return Woken::Woken;
+            }
+            sleeper.set_parked(waiter.ticket);
+            let woken = waiter.wait(deadline);
+            sleeper.set_parked(0);
+            // An `unpark` that was slow may wake us although the last `park` has taken its permit.
+            if woken != Woken::Woken || sleeper.take_permit() {
+                return woken;
+            }
+        }
+    }
+
+    fn wait_in_coroutine(&self, frame: &Frame, limit: Option<Instant>) -> Woken {
+        frame.assert_may_park();
+        let Waiter { sleeper, ticket } = self;
+        let cancelled = sleeper.is_cancelled() && !frame.is_shielded();
+        // Others of this thread would run with its panic count raised, and one more panic ends the process.
+        if (cancelled || thread::panicking()) && sleeper.end(*ticket, Woken::Cancelled) {
+            self.back_off(frame);
+            return Woken::Cancelled;
+        }
+        if let Some(woken) = sleeper.outcome(*ticket) {
+            return woken;
+        }
+        let timer = limit.map(|deadline| {
+            let waker = self.waker();
+            current_loop().at(deadline, move |_| waker.time_out())
+        });
+        frame.wait(*ticket);
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
+        sleeper.outcome(*ticket).expect("a coroutine goes on when its wait has ended")
+    }
+
+    /// Before a cancelled coroutine is told so once more.
+    fn back_off(&self, frame: &Frame) {
+        let count = frame.cancelled_waits.get().saturating_add(1);
+        frame.cancelled_waits.set(count);
+        if count <= FREE_CANCELLED_WAITS || thread::panicking() {
+            return;
+        }
+        if count == LIMIT_CANCELLED_WAITS {
+            let coroutine = self.sleeper.to_string();
+            tracing::warn!(coroutine, count, "a cancelled coroutine goes on waiting");
+        }
+        let doublings = (count - FREE_CANCELLED_WAITS).min(10);
+        let pause = Duration::from_millis(1 << doublings).min(BACK_OFF);
+        let pausing = Waiter { sleeper: Arc::clone(&self.sleeper), ticket: self.sleeper.begin() };
+        let waker = pausing.waker();
+        let timer = current_loop().after(pause, move |_| waker.time_out());
+        frame.wait(pausing.ticket);
+        timer.cancel();
+    }
+
+    fn wait_in_thread(&self, limit: Option<Instant>) -> Woken {
+        let Waiter { sleeper, ticket } = self;
+        if sleeper.is_cancelled() {
+            sleeper.end(*ticket, Woken::Cancelled);
+        }
+        loop {
+            if let Some(woken) = sleeper.outcome(*ticket) {
+                return woken;
+            }
+            match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => thread::park(),
+                Some(left) if left.is_zero() => _ = sleeper.end(*ticket, Woken::TimedOut),
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+    }
+}
+
+/// Ends one wait of somebody.
+#[derive(Clone)]
+pub(crate) struct Waker {
+    sleeper: Arc<Sleeper>,
+    ticket: u64,
+}
+
+impl Waker {
+    /// Wakes whoever waits, now or in a moment. True if it was this that ended the wait; false if it had
+    /// ended before, by whatever. Any thread; no lock and no system call if both are of one loop.
+    pub(crate) fn wake(&self) -> bool {
+        self.sleeper.end_and_tell(self.ticket, Woken::Woken)
+    }
+
+    fn time_out(&self) {
+        self.sleeper.end_and_tell(self.ticket, Woken::TimedOut);
+    }
+}
+
+/// Panics on a loop's thread outside a coroutine: whoever waited there would hold up the loop, and with it
+/// most likely what is waited for.
+pub(crate) fn refuse_callbacks() {
+    if current::with(|frame| frame.is_none()) && Loop::current().is_some() {
+        panic!("{REFUSAL}");
+    }
+}
+
+/// The loop that a coroutine runs on.
+pub(crate) fn current_loop() -> Loop {
+    Loop::current().expect("a coroutine runs in a turn of its loop")
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Cancelling: an error of every wait from then on, and nothing by force.
+
+use crate::harness::{ECANCELED, HOUR, Harness, Log, MS, Noted, errno, now};
+use coracle_coro::{current, park, sleep, spawn, yield_now};
+use coracle_loop::Loop;
+use std::rc::Rc;
+
+pub(crate) fn s10_cancel_ends_the_wait_and_every_later_one(h: &Harness) {
+    h.run(|| {
+        let child = spawn(|| [errno(sleep(HOUR)), errno(park()), errno(sleep(MS))]);
+        yield_now();
+        child.cancel();
+        assert_eq!(child.join().unwrap(), [ECANCELED; 3]);
+        Ok(())
+    });
+}
+
+pub(crate) fn s10_what_has_happened_is_delivered_first(h: &Harness) {
+    h.run(|| {
+        let child = spawn(|| (park().is_ok(), errno(park())));
+        yield_now();
+        child.coroutine().unpark();
+        child.cancel();
+        assert_eq!(child.join().unwrap(), (true, ECANCELED));
+        Ok(())
+    });
+}
+
+pub(crate) fn s10_cancel_before_the_start_strikes_the_first_wait(h: &Harness) {
+    h.run(|| {
+        let child = spawn(|| errno(sleep(HOUR)));
+        child.cancel();
+        assert_eq!(child.join().unwrap(), ECANCELED);
+        Ok(())
+    });
+}
+
+pub(crate) fn s10_destructors_run(h: &Harness) {
+    h.run(|| {
+        let log = Log::default();
+        let noted = log.clone();
+        let child = spawn(move || {
+            let _noted = Noted(noted, "dropped");
+            sleep(HOUR)
+        });
+        yield_now();
+        child.cancel();
+        assert_eq!(errno(child.join().unwrap()), ECANCELED);
+        assert_eq!(log.take(), ["dropped"]);
+        Ok(())
+    });
+}
+
+pub(crate) fn s10_thread_cancels(h: &Harness) {
+    h.run(|| {
+        let main = current();
+        let child = spawn(|| errno(park()));
+        let thread = std::thread::spawn(move || {
+            child.cancel();
+            let error = child.join().unwrap();
+            main.unpark();
+            error
+        });
+        park()?;
+        assert_eq!(thread.join().unwrap(), ECANCELED);
+        Ok(())
+    });
+}
+
+pub(crate) fn s10_stop_of_the_loop_cancels_all(h: &Harness) {
+    let ended = coracle_coro::run_on(&h.lp, || {
+        let child = spawn(|| errno(sleep(HOUR)));
+        Loop::current().unwrap().stop();
+        let own = errno(sleep(HOUR));
+        // The child has as much to say, and is waited for.
+        drop(child);
+        Ok(own)
+    });
+    assert_eq!(ended.unwrap(), ECANCELED);
+}
+
+pub(crate) fn s10_who_ignores_it_waits_longer_and_longer(h: &Harness) {
+    h.run(|| {
+        let child = spawn(|| {
+            let begin = now();
+            for _ in 0..13 {
+                assert_eq!(errno(sleep(HOUR)), ECANCELED);
+            }
+            now() - begin
+        });
+        child.cancel();
+        // Eight at once, and then 2, 4, 8, 16 and 32 ms.
+        assert!(child.join().unwrap() >= 62 * MS);
+        Ok(())
+    });
+}
+
+pub(crate) fn s10_started_coroutine_is_leaked_with_its_loop(h: &Harness) {
+    let lp = h.another_loop();
+    let shared = Rc::new(());
+    let (started, unstarted) = (Rc::clone(&shared), Rc::clone(&shared));
+    lp.defer(move |_| {
+        spawn(move || {
+            let _held = started;
+            park()
+        });
+    });
+    lp.run_ready().unwrap();
+    lp.run_ready().unwrap();
+    lp.defer(move |_| drop(spawn(move || drop(unstarted))));
+    lp.run_ready().unwrap(); // which spawns it; it would run in the next turn
+    assert_eq!(Rc::strong_count(&shared), 3);
+    drop(lp);
+    assert_eq!(Rc::strong_count(&shared), 2, "dropped is what was not started, and only that");
+}

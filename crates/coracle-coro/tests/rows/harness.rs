@@ -1,0 +1,100 @@
+//! What a case works with: a loop on the backend under test, and ways to run coroutines on it.
+
+use coracle_loop::demux::Backend;
+use coracle_loop::demux::sim::{Faults, Kernel};
+use coracle_loop::{Builder, Loop};
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::io::{self, Write};
+use std::rc::Rc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// No case takes longer than this, however busy the machine. It decides no case: it ends those that hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// Longer than any case.
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Harness {
+    pub(crate) lp: Loop,
+    backend: Backend,
+    kernel: Option<Kernel>,
+    _watchdog: Sender<()>,
+}
+
+impl Harness {
+    pub(crate) fn new(backend: Backend, path: &'static str) -> Harness {
+        let kernel = (backend == Backend::Sim).then(|| Kernel::with_faults(1, Faults::benign()));
+        let lp = builder(backend, kernel.as_ref()).build().expect("the backend opens");
+        Harness { lp, backend, kernel, _watchdog: watch_over(path) }
+    }
+
+    /// A loop of its own on the same backend.
+    pub(crate) fn another_loop(&self) -> Loop {
+        builder(self.backend, self.kernel.as_ref()).build().expect("the backend opens")
+    }
+
+    /// Runs `f` as the first coroutine, and all others to their end.
+    pub(crate) fn run(&self, f: impl FnOnce() -> io::Result<()> + 'static) {
+        coracle_coro::run_on(&self.lp, f).expect("the case");
+    }
+}
+
+/// The time of the loop that this coroutine is on.
+pub(crate) fn now() -> Instant {
+    Loop::current().expect("we are in a loop").deadline(Duration::ZERO)
+}
+
+/// The error number of something that failed.
+pub(crate) fn errno<T: Debug>(result: io::Result<T>) -> i32 {
+    result.expect_err("it must fail").raw_os_error().expect("an error of the system")
+}
+
+pub(crate) const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+pub(crate) const ETIMEDOUT: i32 = rustix::io::Errno::TIMEDOUT.raw_os_error();
+
+/// A list that coroutines write to.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Rc<RefCell<Vec<&'static str>>>);
+
+impl Log {
+    pub(crate) fn add(&self, what: &'static str) {
+        self.0.borrow_mut().push(what);
+    }
+
+    pub(crate) fn take(&self) -> Vec<&'static str> {
+        self.0.take()
+    }
+}
+
+/// Notes in a [`Log`] that it was dropped.
+pub(crate) struct Noted(pub(crate) Log, pub(crate) &'static str);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.add(self.1);
+    }
+}
+
+fn builder(backend: Backend, kernel: Option<&Kernel>) -> Builder {
+    match kernel {
+        Some(kernel) => Loop::builder().demux(kernel.demux()),
+        None => Loop::builder().backend(backend),
+    }
+}
+
+/// Ends the process, naming the case, unless the case is over in time.
+fn watch_over(path: &'static str) -> Sender<()> {
+    let (alive, case) = channel();
+    std::thread::spawn(move || {
+        if case.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            // Not by a macro: the test runner would keep what it prints to itself.
+            let _ = writeln!(io::stderr(), "{path} hangs: not over after {PATIENCE:?}");
+            std::process::abort();
+        }
+    });
+    alive
+}
