@@ -53,6 +53,7 @@
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
 //! | here | [`run`], [`spawn`], [`scope`], [`sleep`], …: coroutines, with the names of `std::thread` |
+//! | [`sync`] | locks, channels and [`select!`], between coroutines and threads |
 //! | [`coro`] | all of them |
 //! | [`pool`] | threads for work that blocks |
 //! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
@@ -63,15 +64,14 @@
 //! What is worth a line in the log is told through the crate `tracing`. A program that sets up no subscriber does
 //! not see it.
 
-pub use coracle_coro::Generator;
-#[doc(no_inline)]
-pub use coracle_coro::generator;
 pub use coracle_coro as coro;
 pub use coracle_coro::{
-    Coroutine, JoinError, JoinHandle, coroutine_local, coroutines, current, deadline, no_park,
-    on_big_stack, park, park_timeout, run, run_on, scope, sleep, sleep_until, spawn, spawn_on,
-    timeout, yield_now,
+    Coroutine, Generator, JoinError, JoinHandle, coroutine_local, coroutines, current, deadline,
+    no_park, on_big_stack, park, park_timeout, run, run_on, scope, select, sleep, sleep_until,
+    spawn, spawn_on, timeout, yield_now,
 };
+#[doc(no_inline)]
+pub use coracle_coro::{generator, sync};
 #[doc(no_inline)]
 pub use coracle_demux as demux;
 pub use coracle_loop::{

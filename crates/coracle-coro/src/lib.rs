@@ -33,6 +33,7 @@
 //! | `thread_local!` | [`coroutine_local!`] |
 //! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()): ending a wait |
 //! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`] |
+//! | `std::sync` | [`sync`]: locks, channels, [`select!`], between coroutines and threads alike |
 //! | | [`Generator`]: a function that hands out values on its way; needs no loop |
 //!
 //! # A coroutine stays where it is
@@ -66,12 +67,14 @@ mod listing;
 mod local;
 mod no_park;
 mod park;
+mod primitive;
 mod run;
 mod scheduler;
 mod scope;
 mod sleep;
 mod sleeper;
 mod spawn;
+pub mod sync;
 mod task;
 mod waiter;
 

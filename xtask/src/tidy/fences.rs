@@ -8,6 +8,8 @@ use crate::tree::File;
 const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/src/current.rs", "who runs now, on whose stack"),
     ("crates/coracle-coro/src/scope.rs", "children that borrow from who waits for them"),
+    ("crates/coracle-coro/src/sync/mutex.rs", "a value that one at a time may change"),
+    ("crates/coracle-coro/src/sync/rwlock.rs", "a value that one at a time may change"),
     ("crates/coracle-demux/src/descriptor.rs", "borrows a descriptor whose owner keeps it open"),
     ("crates/coracle-demux/src/epoll.rs", "epoll_pwait2(2), which rustix does not call"),
     ("crates/coracle-demux/src/fork.rs", "a page that the kernel wipes in a child"),

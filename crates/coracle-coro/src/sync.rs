@@ -1,0 +1,64 @@
+//! Locks, channels and `select!`, between coroutines and threads alike.
+//!
+//! They have the names of `std::sync`, and three things in common:
+//!
+//! - **Whoever came first is served first.** A lock is handed from who gives it back to who waited longest, and
+//!   nobody passes by on the way. What a waiter misses because its time was up goes to the next.
+//! - **A wait can end without success.** A coroutine that waits can be cancelled. The call is then an error
+//!   with the code `ECANCELED`, so `?` walks out; a thread never sees it, and may `unwrap`. Those that take a
+//!   time-out fail with `TimedOut`.
+//! - **No poisoning.** A panic ends one coroutine, and unlocks what it had locked. The others go on, and see
+//!   what it left behind.
+//!
+//! | | |
+//! |---|---|
+//! | [`Mutex`], [`RwLock`], [`Condvar`] | something that many share |
+//! | [`channel`] | something that goes from one to another |
+//! | [`select!`](crate::select!), [`Select`] | whichever of several channels is first |
+//! | [`Semaphore`] | so many at a time |
+//! | [`Barrier`], [`WaitGroup`] | until all are there, until all are done |
+//! | [`Once`], [`OnceLock`] | something that is done once |
+//!
+//! ```
+//! use coracle_coro::sync::Mutex;
+//!
+//! static VISITORS: Mutex<u32> = Mutex::new(0);
+//!
+//! *VISITORS.lock()? += 1;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod barrier;
+mod chance;
+mod channel;
+mod channel_arms;
+mod channel_error;
+mod condvar;
+mod deadline;
+mod failure;
+mod line;
+mod mutex;
+mod once;
+mod permits;
+mod rwlock;
+mod select;
+mod semaphore;
+#[cfg(test)]
+mod tests;
+mod wait_group;
+
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use channel::{IntoIter, Iter, Receiver, Sender, TryIter, channel};
+pub use channel_arms::{Receiving, Sending};
+pub use channel_error::{
+    RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
+pub use condvar::{Condvar, WaitTimeoutResult};
+pub use mutex::{Mutex, MutexGuard};
+pub use once::{Once, OnceLock};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[doc(hidden)]
+pub use select::{__choose, __choose_now, Wait};
+pub use select::{After, Arm, IntoArm, Select, after};
+pub use semaphore::{Permit, Semaphore};
+pub use wait_group::{Member, WaitGroup};

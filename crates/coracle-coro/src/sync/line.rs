@@ -1,0 +1,115 @@
+//! Those who wait, in the order they came.
+//!
+//! ```text
+//!      first                                   last
+//!   ┌──────────┐ ┌──────────┐ ┌──────────┐ ┌──────────┐
+//!   │ ticket 3 │ │ ticket 4 │ │ ticket 6 │ │ ticket 7 │ ◄── join
+//!   │ (gone)   │ │          │ │          │ │          │
+//!   └────┬─────┘ └────┬─────┘ └──────────┘ └──────────┘
+//!        │            └─► wake_first: the first whose wait this ends
+//!        └─► leave: whoever was not woken takes himself off
+//! ```
+//!
+//! A waiter whose time was up, or who was chosen in another line, keeps its place until it leaves. It may have
+//! left something there that it wants back.
+
+use crate::waiter::Waker;
+use std::collections::VecDeque;
+
+/// A line of waiters, each with what it has brought. Its owner keeps it under a lock.
+pub(crate) struct Line<T> {
+    /// By ticket.
+    entries: VecDeque<Entry<T>>,
+    next: u64,
+}
+
+struct Entry<T> {
+    ticket: Ticket,
+    waker: Waker,
+    /// Somebody has tried to wake it in vain: it waits no more, and will leave.
+    gone: bool,
+    item: T,
+}
+
+/// Names a place in a line. There is no second one of its number in the same line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+impl<T> Line<T> {
+    pub(crate) const fn new() -> Line<T> {
+        Line { entries: VecDeque::new(), next: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The last place.
+    pub(crate) fn join(&mut self, waker: Waker, item: T) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.entries.push_back(Entry { ticket, waker, gone: false, item });
+        ticket
+    }
+
+    /// Gives up a place and has its item back; `None` if somebody was quicker and has woken this waiter for it.
+    pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<T> {
+        let at = self.entries.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
+        self.entries.remove(at).map(|entry| entry.item)
+    }
+
+    /// Whether there is somebody in it who may be worth waking.
+    pub(crate) fn has(&self, mut worth: impl FnMut(&T) -> bool) -> bool {
+        self.entries.iter().any(|entry| !entry.gone && worth(&entry.item))
+    }
+
+    /// Wakes the first who still waits, and takes it off.
+    pub(crate) fn wake_first(&mut self) -> Option<(Ticket, T)> {
+        self.wake_first_if(|_| true)
+    }
+
+    /// The same, but if it is not to be served by now, nobody is: those behind it do not overtake.
+    pub(crate) fn wake_first_if(
+        &mut self,
+        mut served: impl FnMut(&T) -> bool,
+    ) -> Option<(Ticket, T)> {
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            if entry.gone {
+                continue;
+            }
+            if !served(&entry.item) {
+                return None;
+            }
+            if entry.waker.wake() {
+                return self.entries.remove(at).map(|entry| (entry.ticket, entry.item));
+            }
+            entry.gone = true;
+        }
+        None
+    }
+
+    /// Wakes all, and leaves them their places and items, for which they will come.
+    pub(crate) fn call_all(&mut self) {
+        for entry in &mut self.entries {
+            if !entry.gone {
+                entry.waker.wake();
+                entry.gone = true;
+            }
+        }
+    }
+}
+
+impl Line<()> {
+    /// Wakes all, and takes them off.
+    pub(crate) fn wake_all(&mut self) {
+        for entry in self.entries.drain(..) {
+            entry.waker.wake();
+        }
+    }
+}
