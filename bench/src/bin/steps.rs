@@ -1,8 +1,9 @@
 //! `steps`: user-mode instructions per operation of a running server, counted exactly.
 //!
-//! Single-steps the server while `ping` sends a small number of messages, then again with a larger one:
-//! what both runs have in common (accepting, closing) cancels out in the difference. Or while `knock` makes
-//! short connections: then these are the operations.
+//! Single-steps the server while `ping` sends a number of messages, then again with a smaller one: what both
+//! runs have in common (accepting, closing) cancels out in the difference. A server may close the connections
+//! of one run when the next begins, so a third run goes before the two, and is not counted. Or while `knock`
+//! makes short connections: then these are the operations.
 //!
 //! ```text
 //! cargo build --release && target/release/raw-uring --listen 127.0.0.1:7000 &
@@ -32,10 +33,10 @@ struct Arguments {
     /// How many connections to keep busy.
     #[arg(long, default_value_t = 64)]
     connections: u32,
-    /// Messages of the first run.
+    /// Messages of the run with fewer.
     #[arg(long, default_value_t = 1500)]
     count_low: u64,
-    /// Messages of the second run.
+    /// Messages of the run with more.
     #[arg(long, default_value_t = 4500)]
     count_high: u64,
     /// If it is a proxy: where it connects to, for the load to echo there.
@@ -57,8 +58,9 @@ fn main() -> io::Result<()> {
     }
     let mut stepper = Stepper::attach(arguments.pid)?;
     let mut instructions = |count| stepper.count(&mut load(&arguments, count));
-    let low = instructions(arguments.count_low)?;
+    instructions(arguments.count_low)?;
     let high = instructions(arguments.count_high)?;
+    let low = instructions(arguments.count_low)?;
     let operations = arguments.count_high - arguments.count_low;
     let report = StepsReport {
         instructions_low: low,

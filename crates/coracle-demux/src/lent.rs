@@ -45,6 +45,12 @@ impl Returned {
     }
 }
 
+/// A buffer of a pool that nobody else has.
+pub(crate) struct Spare {
+    start: *mut u8,
+    id: u16,
+}
+
 impl LentPool {
     /// `count` buffers of `size` bytes, all of them in the caller's hands (not in `returned`).
     pub(crate) fn new(count: u16, size: u32) -> Rc<LentPool> {
@@ -71,19 +77,32 @@ impl LentPool {
         unsafe { base.add(usize::from(id) * self.size) }
     }
 
-    /// Lets `fill` write into buffer `id`, which must not be lent or with the kernel.
-    #[inline]
-    pub(crate) fn fill<T>(&self, id: u16, fill: impl FnOnce(&mut [u8]) -> T) -> T {
-        // SAFETY: the id is in the backend's hands, so no `Lent` names it and the kernel does not know
-        // it; `&mut` access is exclusive for the length of the call.
-        fill(unsafe { std::slice::from_raw_parts_mut(self.buffer(id), self.size) })
+    /// The next buffer that came back since it was lent.
+    #[inline(always)]
+    pub(crate) fn take_spare(&self) -> Option<Spare> {
+        Some(self.spare(self.returned.pop()?))
     }
 
-    /// Wraps the first `len` bytes of buffer `id`, which the kernel has just filled.
+    /// Buffer `id`, which must not be lent or with the kernel.
     #[inline(always)]
-    pub(crate) fn lend(self: &Rc<LentPool>, id: u16, len: usize) -> Lent {
+    pub(crate) fn spare(&self, id: u16) -> Spare {
+        Spare { start: self.buffer(id), id }
+    }
+
+    /// Lets `fill` write into a buffer.
+    #[inline(always)]
+    pub(crate) fn fill<T>(&self, spare: &mut Spare, fill: impl FnOnce(&mut [u8]) -> T) -> T {
+        // SAFETY: it begins a buffer of `size` bytes, which is in the backend's hands: no `Lent` names it, the
+        // kernel does not know it, and `&mut` access is exclusive for the length of the call.
+        fill(unsafe { std::slice::from_raw_parts_mut(spare.start, self.size) })
+    }
+
+    /// Wraps the first `len` bytes of a buffer that was just filled.
+    #[inline(always)]
+    pub(crate) fn lend(self: &Rc<LentPool>, spare: Spare, len: usize) -> Lent {
         assert!(len <= self.size, "the kernel filled more than a buffer");
-        Lent { start: self.buffer(id), len: len as u32, id, pool: Some(Rc::clone(self)) }
+        let Spare { start, id } = spare;
+        Lent { start, len: len as u32, id, pool: Some(Rc::clone(self)) }
     }
 
     /// Whether more than half of the buffers would be out with one more. Then copies are lent: whoever keeps them
@@ -93,16 +112,24 @@ impl LentPool {
         Rc::strong_count(self) > self.half // those that are out, and the backend
     }
 
-    /// The next buffer that came back since it was lent.
+    /// All buffers that came back, the last one first.
     #[inline]
-    pub(crate) fn take_returned(&self) -> Option<u16> {
-        self.returned.pop()
+    pub(crate) fn take_all_returned(&self, take: impl FnMut(u16)) {
+        let len = self.returned.len.replace(0);
+        self.returned.ids[..len].iter().rev().map(Cell::get).for_each(take);
     }
 
     /// Gives buffer `id` back without having lent it.
     #[inline]
     pub(crate) fn give_back(&self, id: u16) {
         self.returned.push(id);
+    }
+}
+
+impl Spare {
+    /// Which one it is.
+    pub(crate) fn id(&self) -> u16 {
+        self.id
     }
 }
 
@@ -136,8 +163,9 @@ impl Lent {
     /// Bytes from where the kernel cannot fill a buffer of the pool: they are a pool of their own.
     pub(crate) fn owned(bytes: &[u8]) -> Lent {
         let pool = LentPool::new(1, bytes.len() as u32);
-        pool.fill(0, |space| space.copy_from_slice(bytes));
-        pool.lend(0, bytes.len())
+        let mut spare = pool.spare(0);
+        pool.fill(&mut spare, |space| space.copy_from_slice(bytes));
+        pool.lend(spare, bytes.len())
     }
 }
 

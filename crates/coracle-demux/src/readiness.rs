@@ -29,7 +29,7 @@ use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
 use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
-use crate::lent::LentPool;
+use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
 use crate::memory::Payload;
 use crate::operation::{
@@ -324,8 +324,8 @@ impl<P: Poller> Adaptor<P> {
 
     /// What was received for a lent receive: a copy, while somebody keeps too many buffers.
     #[cold]
-    fn deliver(&self, token: Token, id: u16, count: usize) -> Completion {
-        let result = Ok(Outcome::Lent(self.lent.lend(id, count).or_copy()));
+    fn deliver(&self, token: Token, spare: Spare, count: usize) -> Completion {
+        let result = Ok(Outcome::Lent(self.lent.lend(spare, count).or_copy()));
         Completion { token, more: true, result, payload: Payload::Nothing }
     }
 
@@ -577,14 +577,14 @@ impl<P: Poller> Demux for Adaptor<P> {
             {
                 slot.ready |= ready;
                 match slot.receive_lent::<P>(&self.lent) {
-                    Received::Bytes { id, count } => {
+                    Received::Bytes(spare, count) => {
                         if slot.ready.intersects(READER) {
                             self.run_again(handle);
                         }
                         if self.lent.is_scarce() {
-                            return Some(self.deliver(token, id, count));
+                            return Some(self.deliver(token, spare, count));
                         }
-                        let result = Ok(Outcome::Lent(self.lent.lend(id, count)));
+                        let result = Ok(Outcome::Lent(self.lent.lend(spare, count)));
                         let payload = Payload::Nothing;
                         return Some(Completion { token, more: true, result, payload });
                     }

@@ -4,7 +4,7 @@ use super::{Adaptor, InFlight, Poller, READER, Slot, WRITER};
 use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::Work;
-use crate::lent::{Lent, LentPool};
+use crate::lent::{Lent, LentPool, Spare};
 use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
 use crate::poll;
@@ -115,11 +115,11 @@ impl<P: Poller> Adaptor<P> {
     pub(super) fn run_receive_lent(&mut self, handle: Handle, token: Token) -> Option<Completion> {
         let slot = &mut self.slots[handle];
         match slot.receive_lent::<P>(&self.lent) {
-            Received::Bytes { id, count } => {
+            Received::Bytes(spare, count) => {
                 if slot.ready.intersects(READER) {
                     self.run_again(handle);
                 }
-                Some(self.deliver(token, id, count))
+                Some(self.deliver(token, spare, count))
             }
             Received::Nothing => None,
             Received::End(result) => Some(self.complete(token, result)),
@@ -231,7 +231,7 @@ pub(super) enum Attempt {
 /// What came of a lent receive.
 pub(super) enum Received {
     /// So many bytes, in this buffer.
-    Bytes { id: u16, count: usize },
+    Bytes(Spare, usize),
     /// There was nothing to receive.
     Nothing,
     /// The stream has ended, or failed.
@@ -250,15 +250,15 @@ impl Slot {
 
     #[inline(always)]
     pub(super) fn receive_lent<P: Poller>(&mut self, pool: &LentPool) -> Received {
-        let id = pool.take_returned().expect("no more than half of them are kept");
+        let mut spare = pool.take_spare().expect("no more than half of them are kept");
         let (fd, kind) = (self.source.as_fd(), self.kind);
-        match pool.fill(id, |space| attempt::receive(fd, kind, space)) {
+        match pool.fill(&mut spare, |space| attempt::receive(fd, kind, space)) {
             Some(Ok(count)) if count > 0 || is_datagram(self) => {
                 self.used_up::<P>(count < pool.size());
-                Received::Bytes { id, count }
+                Received::Bytes(spare, count)
             }
             other => {
-                pool.give_back(id);
+                pool.give_back(spare.id());
                 match other {
                     Some(result) => Received::End(result.map(|_| Outcome::Lent(Lent::end()))),
                     None => {

@@ -296,9 +296,10 @@ impl World {
             return Ok(Progress::End(Ok(Outcome::Lent(Lent::end()))));
         }
         let buffer = self.demux(demux).free_buffers.pop().expect("asked for before");
+        let mut spare = pool.spare(buffer);
         let count = arrived.bytes.len();
-        pool.fill(buffer, |space| space[..count].copy_from_slice(&arrived.bytes));
-        Ok(Progress::More(Outcome::Lent(pool.lend(buffer, count))))
+        pool.fill(&mut spare, |space| space[..count].copy_from_slice(&arrived.bytes));
+        Ok(Progress::More(Outcome::Lent(pool.lend(spare, count))))
     }
 
     // --- Sending -------------------------------------------------------------------------------------

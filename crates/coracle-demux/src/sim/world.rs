@@ -395,9 +395,7 @@ impl World {
     pub(super) fn tidy(&mut self, demux: DemuxId) {
         self.close_orphans();
         let state = self.demux(demux);
-        while let Some(buffer) = state.lent.take_returned() {
-            state.free_buffers.push(buffer);
-        }
+        state.lent.take_all_returned(|buffer| state.free_buffers.push(buffer));
         if !state.free_buffers.is_empty() && !state.paused.is_empty() {
             let paused = std::mem::take(&mut state.paused);
             self.nudge_all(paused.into_iter().map(|token| OperationId { demux, token }).collect());

@@ -48,36 +48,31 @@ impl BufferRing {
         // registration: the ring's owner closes the io_uring before it drops this.
         unsafe { submitter.register_buf_ring_with_flags(mapped as u64, count, GROUP, 0)? };
         for id in 0..count {
-            ring.push(id);
+            // SAFETY: the mapping has room for `count` entries, of which the kernel was shown none.
+            let entry = unsafe { &mut *entries.as_ptr().add(usize::from(id)) };
+            entry.set_len(ring.pool.size() as u32); // once and for all: they are all of one size
+            ring.pool.give_back(id);
         }
-        ring.publish();
+        ring.refill();
         Ok(ring)
     }
 
     /// Gives every buffer that has come back to the kernel again.
     pub(super) fn refill(&mut self) {
-        let mut any = false;
-        while let Some(id) = self.pool.take_returned() {
-            self.push(id);
-            any = true;
-        }
-        if any {
+        let (pool, entries, mask, mut tail) = (&self.pool, self.entries, self.mask, self.tail);
+        pool.take_all_returned(|id| {
+            let at = usize::from(tail & mask);
+            // SAFETY: `at` is within the mapping, and the kernel does not look at entries beyond the tail it
+            // was last shown. The tail itself lies in the reserved field of entry 0, which is not written.
+            let entry = unsafe { &mut *entries.as_ptr().add(at) };
+            entry.set_addr(pool.buffer(id) as u64);
+            entry.set_bid(id);
+            tail = tail.wrapping_add(1);
+        });
+        if tail != self.tail {
+            self.tail = tail;
             self.publish();
         }
-    }
-
-    fn push(&mut self, id: u16) {
-        let at = usize::from(self.tail & self.mask);
-        let address = self.pool.buffer(id) as u64;
-        // SAFETY: `at` is within the mapping, and the kernel does not look at entries beyond the tail it
-        // was last shown. The tail itself lies in the reserved field of entry 0, which is not written.
-        unsafe {
-            let entry = &mut *self.entries.as_ptr().add(at);
-            entry.set_addr(address);
-            entry.set_len(self.pool.size() as u32);
-            entry.set_bid(id);
-        }
-        self.tail = self.tail.wrapping_add(1);
     }
 
     /// Shows the kernel the new tail.

@@ -30,7 +30,7 @@ impl Uring {
         }
         // Only a lent receive takes a buffer. The token is in use: its last completion is still to come.
         let token = Token::from(KeyData::from_ffi(entry.user_data()));
-        let result = Ok(Outcome::Lent(self.lent.lend(id, count as usize)));
+        let result = Ok(Outcome::Lent(self.lent.lend(self.lent.spare(id), count as usize)));
         Some(Completion { token, more: true, result, payload: Payload::Nothing })
     }
 
@@ -116,7 +116,7 @@ impl Uring {
             }
             Ok(count) => {
                 let id = cqueue::buffer_select(flags).expect("a lent receive took a buffer");
-                self.lent.lend(id, count as usize).or_copy()
+                self.lent.lend(self.lent.spare(id), count as usize).or_copy()
             }
             Err(Errno::NOBUFS) if !more => {
                 // More arrived in one turn than there are buffers. They are back at the end of it.

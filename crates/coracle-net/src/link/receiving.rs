@@ -85,8 +85,9 @@ impl Link {
     #[inline(always)]
     fn note_received(&self, count: usize) {
         self.touch();
-        self.service.stats.received.add(1);
-        self.service.stats.received_bytes.add(count as u64);
+        let stats = &*self.service.stats;
+        stats.received.add(1);
+        stats.received_bytes.add(count as u64);
     }
 
     /// Bytes have come amid other things.

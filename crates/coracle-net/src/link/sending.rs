@@ -115,13 +115,14 @@ impl Link {
     /// Sends what the callback has written.
     #[inline(always)]
     pub(super) fn flush(self: &Rc<Self>, lp: &Loop) {
-        let written = &mut *self.service.scratch.written.borrow_mut();
+        let service = &*self.service;
+        let written = &mut *service.scratch.written.borrow_mut();
         if written.len() == 0 {
             return;
         }
         if self.calm.get() || !self.state.borrow().detour {
             match lp.try_send(self.socket, written.as_slice()) {
-                Ok(sent) if sent == written.len() => self.service.stats.sent_bytes.add(sent as u64),
+                Ok(sent) if sent == written.len() => service.stats.sent_bytes.add(sent as u64),
                 result => self.flush_rest(written.as_slice(), result),
             }
         } else {
