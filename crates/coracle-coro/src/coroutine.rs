@@ -1,6 +1,7 @@
 //! A handle to a coroutine, for any thread: what `std::thread::Thread` is to a thread.
 
 use crate::sleeper::Sleeper;
+use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -23,6 +24,11 @@ pub struct Coroutine(Arc<Sleeper>);
 impl Coroutine {
     pub(crate) fn new(sleeper: Arc<Sleeper>) -> Coroutine {
         Coroutine(sleeper)
+    }
+
+    #[inline]
+    pub(crate) fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.0
     }
 
     /// What tells it from every other of this process, past ones included.
@@ -85,10 +91,43 @@ pub struct CoroutineId(NonZeroU64);
 impl CoroutineId {
     /// One that nobody had.
     pub(crate) fn next() -> CoroutineId {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
-        CoroutineId(id.expect("nobody counts to the end"))
+        CoroutineId(take(1))
     }
+}
+
+/// Numbers that nobody had, for who needs one often.
+pub(crate) struct Ids {
+    next: Cell<NonZeroU64>,
+    left: Cell<u64>,
+}
+
+/// How many are taken at a time.
+const BLOCK: u64 = 64;
+
+impl Ids {
+    pub(crate) fn new() -> Ids {
+        Ids { next: Cell::new(NonZeroU64::MIN), left: Cell::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn next(&self) -> CoroutineId {
+        if self.left.get() == 0 {
+            self.next.set(take(BLOCK));
+            self.left.set(BLOCK);
+        }
+        let id = self.next.get();
+        self.next.set(id.saturating_add(1));
+        self.left.set(self.left.get() - 1);
+        CoroutineId(id)
+    }
+}
+
+/// The first of so many that nobody had.
+#[inline(never)]
+fn take(count: u64) -> NonZeroU64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let first = NEXT.fetch_add(count, Ordering::Relaxed);
+    NonZeroU64::new(first).expect("nobody counts to the end")
 }
 
 impl fmt::Display for CoroutineId {

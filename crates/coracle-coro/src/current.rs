@@ -16,15 +16,16 @@
 //! `Coroutine` that is resumed, which nobody else touches.
 #![allow(unsafe_code)]
 
-use crate::join::report;
 use crate::local::Locals;
 use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
-use crate::task::{Body, State, Task};
+use crate::task::{State, Task};
 use crate::waiter::REFUSAL;
 use coracle_stack::{Coroutine, Stack, Yielder};
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::{NonNull, null};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ thread_local! {
 
 /// What a coroutine knows of itself.
 pub(crate) struct Frame {
-    pub(crate) sleeper: Arc<Sleeper>,
+    /// That of the task, lent.
+    pub(crate) sleeper: ManuallyDrop<Arc<Sleeper>>,
     task: Rc<Task>,
     scheduler: NonNull<Scheduler>,
     yielder: NonNull<Yielder<(), ()>>,
@@ -52,16 +54,15 @@ pub(crate) struct Frame {
     pub(crate) shields: Cell<u32>,
 }
 
-/// A coroutine on `stack` that will run `body`, as the task of `scheduler`.
-pub(crate) fn start(
-    scheduler: &Scheduler,
-    task: &Rc<Task>,
-    stack: Stack,
-    body: Body,
-) -> Coroutine<(), (), ()> {
+/// A coroutine on `stack` that will run what `task`, of `scheduler`, has to do.
+#[inline]
+pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Coroutine<(), (), ()> {
     let scheduler = NonNull::from(scheduler);
-    let (task, sleeper) = (Rc::clone(task), task.sleeper());
+    let task = Rc::clone(task);
     Coroutine::new(stack, move |yielder: &Yielder<(), ()>, ()| {
+        // SAFETY: a second one of the same count, which is not given back. The task keeps the first as long as it
+        // is the task of this coroutine, and the frame keeps the task.
+        let sleeper = ManuallyDrop::new(unsafe { std::ptr::read(&*task.sleeper_ref()) });
         let frame = Frame {
             sleeper,
             task,
@@ -75,10 +76,7 @@ pub(crate) fn start(
         };
         let _left = Left; // dropped before the frame
         CURRENT.set(&frame);
-        // A panic of the body ends in the body. This is one of a destructor: of its result, which nobody wanted.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
-            report(&*payload);
-        }
+        frame.task.run();
         frame.locals.clear();
     })
 }
@@ -100,6 +98,58 @@ pub(crate) fn with<R>(look: impl FnOnce(Option<&Frame>) -> R) -> R {
     look(unsafe { CURRENT.get().as_ref() })
 }
 
+/// Whoever calls, for the length of one wait: a coroutine, whose frame keeps what is lent here, or a thread.
+pub(crate) struct Caller {
+    sleeper: ManuallyDrop<Arc<Sleeper>>,
+    is_lent: bool,
+    /// It stays on its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Caller {
+    /// It must not be kept when the coroutine is over; in this crate it is always a local of who waits.
+    #[inline]
+    pub(crate) fn new() -> Caller {
+        let lent = with(|frame| {
+            // SAFETY: a second one of the same count, which is not given back. The frame keeps the first until
+            // the coroutine is over, and this is a local of that coroutine.
+            frame.map(|frame| unsafe { std::ptr::read(&*frame.sleeper) })
+        });
+        let is_lent = lent.is_some();
+        let sleeper = ManuallyDrop::new(lent.unwrap_or_else(Sleeper::of_this_thread));
+        Caller { sleeper, is_lent, thread: PhantomData }
+    }
+
+    /// A second one of the same count.
+    ///
+    /// # Safety
+    /// It is not dropped, and not used after the caller is gone.
+    #[inline]
+    pub(crate) unsafe fn lend(&self) -> Arc<Sleeper> {
+        // SAFETY: who calls has promised it.
+        unsafe { std::ptr::read(&*self.sleeper) }
+    }
+}
+
+impl Deref for Caller {
+    type Target = Arc<Sleeper>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Sleeper> {
+        &self.sleeper
+    }
+}
+
+impl Drop for Caller {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_lent {
+            // SAFETY: it is ours, and not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.sleeper) };
+        }
+    }
+}
+
 impl Frame {
     #[inline]
     pub(crate) fn scheduler(&self) -> &Scheduler {
@@ -109,6 +159,7 @@ impl Frame {
     }
 
     /// Leaves the coroutine until the wait with this ticket has ended.
+    #[inline]
     pub(crate) fn wait(&self, ticket: u64) {
         self.task.ticket.set(ticket);
         self.task.state.set(State::Waiting);
@@ -142,6 +193,7 @@ impl Frame {
         assert!(self.scheduler().is_turning(), "{REFUSAL}");
     }
 
+    #[inline]
     pub(crate) fn is_shielded(&self) -> bool {
         self.shields.get() > 0
     }

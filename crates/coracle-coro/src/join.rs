@@ -1,4 +1,5 @@
 //! Waiting for a coroutine to end, and what it leaves.
+#![allow(unsafe_code)]
 
 use crate::coroutine::Coroutine;
 use crate::deadline;
@@ -6,8 +7,9 @@ use crate::waiter::{Waiter, Waker, Woken};
 use std::any::Any;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,12 +33,16 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct JoinHandle<T> {
     coroutine: Coroutine,
-    ending: Arc<Ending<T>>,
+    /// It is sent and shared as this is: the result goes from one thread to another, never to two.
+    result: PhantomData<Mutex<T>>,
 }
 
 impl<T> JoinHandle<T> {
-    pub(crate) fn new(coroutine: Coroutine, ending: Arc<Ending<T>>) -> JoinHandle<T> {
-        JoinHandle { coroutine, ending }
+    /// # Safety
+    /// It is the only handle of this coroutine, which will leave a `T`.
+    #[inline]
+    pub(crate) unsafe fn new(coroutine: Coroutine) -> JoinHandle<T> {
+        JoinHandle { coroutine, result: PhantomData }
     }
 
     /// Waits until the coroutine is over, and returns what it returned.
@@ -106,7 +112,7 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.ending.lock().over
+        self.coroutine.sleeper().ending.is_over()
     }
 
     /// Asks it to end: the wait it is in and every later one fail with `ECANCELED`, so that `?` leads it out,
@@ -147,17 +153,49 @@ impl<T> JoinHandle<T> {
 
     /// What it left, or why there is nothing yet.
     fn wait(&self, deadline: Option<Instant>) -> Result<thread::Result<T>, Woken> {
-        let mut ended = self.ending.lock();
-        if let Some(result) = ended.result.take() {
+        if let Some(result) = self.take() {
             return Ok(result);
         }
+        let sleeper = self.coroutine.sleeper();
         let waiter = Waiter::new();
-        ended.waker = Some(waiter.waker());
-        drop(ended);
-        let woken = waiter.wait(deadline);
-        let mut ended = self.ending.lock();
-        ended.waker = None;
-        ended.result.take().ok_or(woken)
+        let here = waiter.is_of_the_loop_of(sleeper);
+        let waker = if here {
+            // SAFETY: it is not dropped, and not used after `leave`, below, or, after a panic, after `detach`.
+            let sleeper = unsafe { waiter.sleeper.lend() };
+            ManuallyDrop::new(Waker { sleeper, ticket: waiter.ticket })
+        } else {
+            ManuallyDrop::new(waiter.waker())
+        };
+        // SAFETY: this is the handle, and `here` says how it is.
+        let woken = unsafe {
+            if sleeper.ending.expect(waker, here) {
+                let woken = waiter.wait(deadline);
+                sleeper.ending.leave();
+                woken
+            } else {
+                Woken::Woken
+            }
+        };
+        self.take().ok_or(woken)
+    }
+
+    /// What it left, if it is over.
+    #[inline]
+    fn take(&self) -> Option<thread::Result<T>> {
+        // SAFETY: this is the handle, and the coroutine leaves a `T`.
+        let result = unsafe { self.coroutine.sleeper().ending.take()? };
+        Some(result.unwrap_or_else(|| {
+            Err(Box::new("the coroutine was dropped before it could start".to_owned()))
+        }))
+    }
+}
+
+/// Detaches it.
+impl<T> Drop for JoinHandle<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this is the handle, and the coroutine leaves a `T`.
+        drop(unsafe { self.coroutine.sleeper().ending.detach::<T>() });
     }
 }
 
@@ -199,66 +237,8 @@ impl<T> fmt::Display for JoinError<T> {
 
 impl<T> std::error::Error for JoinError<T> {}
 
-/// Where a coroutine leaves its result, for at most one who waits for it.
-pub(crate) struct Ending<T>(Mutex<Ended<T>>);
-
-struct Ended<T> {
-    over: bool,
-    result: Option<thread::Result<T>>,
-    waker: Option<Waker>,
-}
-
-impl<T> Ending<T> {
-    pub(crate) fn new() -> Arc<Ending<T>> {
-        Arc::new(Ending(Mutex::new(Ended { over: false, result: None, waker: None })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ended<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, result: thread::Result<T>) {
-        let mut ended = self.lock();
-        ended.over = true;
-        ended.result = Some(result);
-        let waker = ended.waker.take();
-        drop(ended);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-/// The coroutine's side of it: it says how it ended, even if it never began.
-pub(crate) struct Finish<T>(Option<Arc<Ending<T>>>);
-
-impl<T> Finish<T> {
-    pub(crate) fn new(ending: &Arc<Ending<T>>) -> Finish<T> {
-        Finish(Some(Arc::clone(ending)))
-    }
-
-    /// Runs `f` as the coroutine that calls. A panic ends here.
-    pub(crate) fn run(mut self, f: impl FnOnce() -> T) {
-        let result = catch_unwind(AssertUnwindSafe(f));
-        if let Err(payload) = &result {
-            report(&**payload);
-        }
-        if let Some(ending) = self.0.take() {
-            ending.set(result);
-        }
-    }
-}
-
-impl<T> Drop for Finish<T> {
-    fn drop(&mut self) {
-        if let Some(ending) = self.0.take() {
-            let text = "the coroutine was dropped before it could start".to_owned();
-            ending.set(Err(Box::new(text)));
-        }
-    }
-}
-
 /// Writes to the log that the coroutine that calls has panicked. Returns what it said.
+#[cold]
 pub(crate) fn report(payload: &(dyn Any + Send)) -> &str {
     let coroutine = crate::current().to_string();
     let said = message(payload);

@@ -111,7 +111,15 @@ impl Locals {
     }
 
     /// Drops them all. Their destructors may use the storage; a panic of theirs ends here.
+    #[inline]
     pub(crate) fn clear(&self) {
+        if !self.values.borrow().is_empty() {
+            self.clear_some();
+        }
+    }
+
+    #[cold]
+    fn clear_some(&self) {
         for _ in 0..ROUNDS {
             let values = self.values.take();
             if values.is_empty() {

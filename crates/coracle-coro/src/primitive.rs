@@ -1,8 +1,9 @@
 //! What std has for threads that share something. Nobody holds a lock of this kind while he waits.
 //!
-//! It stands here so that `tests/hand_over_model.rs` can put loom's in its place.
+//! It stands here so that `tests/hand_over_model.rs` and `tests/join_model.rs` can put loom's in its place.
 
-pub(crate) use std::sync::atomic::AtomicUsize;
+use std::cell::UnsafeCell;
+pub(crate) use std::sync::atomic::{AtomicU8, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lock for a few lines at a time, in which nothing runs that is not ours.
@@ -16,5 +17,19 @@ impl<T> Lock<T> {
     /// None of our own code panics half-way, so a lock that is poisoned is as good as another.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that one at a time touches, for a reason that the compiler does not know.
+pub(crate) struct Shared<T>(UnsafeCell<T>);
+
+impl<T> Shared<T> {
+    pub(crate) const fn new(value: T) -> Shared<T> {
+        Shared(UnsafeCell::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, touch: impl FnOnce(*mut T) -> R) -> R {
+        touch(self.0.get())
     }
 }

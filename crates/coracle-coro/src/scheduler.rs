@@ -11,11 +11,13 @@
 //!                                                 └─► over: its stack goes back to the pool
 //! ```
 
+use crate::coroutine::{CoroutineId, Ids};
 use crate::current;
 use crate::deadlock;
+use crate::join::JoinHandle;
 use crate::listing;
 use crate::sleeper::Sleeper;
-use crate::task::{Body, Key, State, Task};
+use crate::task::{Key, Sent, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::{Loop, LoopHandle};
 use coracle_stack::{CoroutineResult, Pool, Stack, StackSize};
@@ -41,6 +43,7 @@ pub(crate) struct Scheduler {
     tasks: RefCell<SlotMap<Key, Rc<Task>>>,
     ready: RefCell<VecDeque<Rc<Task>>>,
     spare: RefCell<Vec<Rc<Task>>>,
+    ids: Ids,
     /// A deferred job is on its way that runs those who are ready, or is running.
     awake: Cell<bool>,
     /// The loop's time when it last ran coroutines.
@@ -60,6 +63,7 @@ impl Scheduler {
             tasks: RefCell::default(),
             ready: RefCell::default(),
             spare: RefCell::default(),
+            ids: Ids::new(),
             awake: Cell::new(false),
             now: Cell::new(lp.now()),
             stop_when_empty: Cell::new(false),
@@ -67,67 +71,68 @@ impl Scheduler {
         })
     }
 
-    /// Whether it is the scheduler of this loop.
+    /// Whether this is one of its coroutines.
     #[inline]
-    pub(crate) fn is_of(&self, handle: &LoopHandle) -> bool {
-        self.handle.is_same(handle)
+    pub(crate) fn owns(&self, sleeper: &Sleeper) -> bool {
+        sleeper.is_of(&self.handle)
     }
 
     /// Whether the turn that is under way on this thread is one of its loop.
     #[inline]
     pub(crate) fn is_turning(&self) -> bool {
-        Loop::current().is_some_and(|lp| self.handle.is_of(&lp))
+        self.handle.is_current()
     }
 
     // --- Spawning --------------------------------------------------------------------------------------
 
-    /// Has `body` run later, as a coroutine of its own. Only in a turn of the loop.
-    pub(crate) fn spawn(
+    /// Has `f` run later, as a coroutine of its own. Only in a turn of the loop.
+    #[inline]
+    pub(crate) fn spawn<F, T>(
         &self,
         name: Option<Box<str>>,
         size: StackSize,
         spawned: &'static Location<'static>,
-        body: Body,
-    ) -> Arc<Sleeper> {
+        f: F,
+    ) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let id = self.ids.next();
         let spare = self.spare.borrow_mut().pop();
-        let task = match spare {
-            Some(task) => {
-                task.renew(&self.handle, name, spawned);
-                task
-            }
-            None => {
-                let sleeper = Sleeper::of_coroutine(self.handle.clone(), name, spawned);
-                Task::new(Arc::new(sleeper), self.now.get())
-            }
-        };
-        let sleeper = task.sleeper();
-        self.enter(task, &sleeper, size, body);
-        sleeper
+        let task = spare.unwrap_or_else(|| self.make_task(id, spawned));
+        let handle = task.renew(&self.handle, id, name, spawned, f);
+        self.enter(task, size);
+        handle
+    }
+
+    #[cold]
+    fn make_task(&self, id: CoroutineId, spawned: &'static Location<'static>) -> Rc<Task> {
+        let sleeper = Sleeper::of_coroutine(self.handle.clone(), id, None, spawned);
+        Task::new(Arc::new(sleeper), self.now.get())
     }
 
     /// The same for one whose spawner, in another thread, knows it already.
-    pub(crate) fn adopt(&self, sleeper: Arc<Sleeper>, size: StackSize, body: Body) {
+    pub(crate) fn adopt<F, T>(&self, sent: Sent<F, T>, size: StackSize)
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
         let spare = self.spare.borrow_mut().pop();
-        let task = match spare {
-            Some(task) => {
-                task.set_sleeper(Arc::clone(&sleeper));
-                task
-            }
-            None => Task::new(Arc::clone(&sleeper), self.now.get()),
-        };
-        self.enter(task, &sleeper, size, body);
+        let task = spare.unwrap_or_else(|| Task::new(Arc::clone(sent.sleeper()), self.now.get()));
+        sent.load(&task);
+        self.enter(task, size);
     }
 
-    fn enter(&self, task: Rc<Task>, sleeper: &Sleeper, size: StackSize, body: Body) {
+    fn enter(&self, task: Rc<Task>, size: StackSize) {
         let key = self.tasks.borrow_mut().insert(Rc::clone(&task));
-        sleeper.set_key(key);
+        task.sleeper_ref().settle(self, key);
         task.key.set(key);
         task.size.set(size);
-        task.body.set(Some(body));
         task.ticket.set(0);
         task.spawned_at.set(self.now.get());
-        self.push(Rc::clone(&task));
         task.state.set(State::New);
+        self.queue(task);
     }
 
     // --- Ready -----------------------------------------------------------------------------------------
@@ -146,6 +151,11 @@ impl Scheduler {
     #[inline]
     pub(crate) fn push(&self, task: Rc<Task>) {
         task.state.set(State::Ready);
+        self.queue(task);
+    }
+
+    #[inline]
+    fn queue(&self, task: Rc<Task>) {
         self.ready.borrow_mut().push_back(task);
         if !self.awake.replace(true) {
             defer(&current_loop());
@@ -186,14 +196,13 @@ impl Scheduler {
     fn resume(&self, task: Rc<Task>) {
         let mut place = task.coroutine.borrow_mut();
         if place.is_none() {
-            let body = task.body.take().expect("a task that is not started has a body");
             match self.take_stack(&task) {
-                Ok(stack) => *place = Some(current::start(self, &task, stack, body)),
+                Ok(stack) => *place = Some(current::start(self, &task, stack)),
                 Err(error) => {
                     let coroutine = task.sleeper().to_string();
                     tracing::error!(coroutine, %error, "a coroutine cannot start");
                     drop(place);
-                    drop(body); // which tells those who wait for it
+                    task.give_up();
                     return self.remove(task);
                 }
             }
@@ -210,7 +219,7 @@ impl Scheduler {
 
     fn take_stack(&self, task: &Task) -> io::Result<Stack> {
         let mut stack = self.pool()?.take(task.size.get())?;
-        if let Some(name) = &task.sleeper().name {
+        if let Some(name) = &task.sleeper_ref().name {
             stack.set_name(&**name);
         }
         Ok(stack)
@@ -286,7 +295,7 @@ impl Drop for Scheduler {
                 std::mem::forget(coroutine);
                 leaked.push(task.sleeper().to_string());
             }
-            drop(task.body.take());
+            task.give_up();
         }
         if !leaked.is_empty() {
             let names = leaked.join(", ");

@@ -13,9 +13,16 @@
 //!
 //! Whoever has ended a wait then tells the one who waits: a thread is unparked; a coroutine is put at the end
 //! of its loop's queue, directly if that is the loop of the caller, and else by a posted job.
+//!
+//! `park` has a second word: nothing, a permit, or the ticket of the wait that an `unpark` is to end. And a cancel
+//! is a flag that is looked at when a wait begins. So that a wait that begins at the same moment is struck as
+//! well, a coroutine is struck by its own loop's thread, and a thread looks in an order that leaves no gap.
+
+#![allow(unsafe_code)]
 
 use crate::coroutine::CoroutineId;
-use crate::current;
+use crate::current::Caller;
+use crate::ending::Ending;
 use crate::scheduler::Scheduler;
 use crate::task::Key;
 use crate::waiter::Woken;
@@ -23,8 +30,9 @@ use coracle_loop::{Loop, LoopHandle, PostError};
 use slotmap::{Key as _, KeyData};
 use std::fmt;
 use std::panic::Location;
+use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::thread::{self, Thread};
 
 /// The states of a wait, in the two low bits of the word.
@@ -34,6 +42,10 @@ const TIMED_OUT: u64 = 2;
 const CANCELLED: u64 = 3;
 const STATE: u64 = 3;
 const STATE_BITS: u32 = 2;
+
+/// What is in the word of `park`, but for a ticket.
+const NOTHING: u64 = 0;
+const PERMIT: u64 = u64::MAX;
 
 thread_local! {
     /// This thread, as one that waits; not for its coroutines.
@@ -48,87 +60,129 @@ pub(crate) struct Sleeper {
     home: Home,
     /// Ticket and state of its last wait. The first ticket is 1.
     word: AtomicU64,
+    /// What `unpark` leaves and `park` takes, or the ticket of the wait that an `unpark` ends.
+    park: AtomicU64,
     cancelled: AtomicBool,
-    /// What `unpark` leaves and `park` takes.
-    permit: AtomicBool,
-    /// The ticket of the wait that an `unpark` ends, or 0.
-    parked: AtomicU64,
+    /// If it is a coroutine: what it runs, what it leaves, and who waits for that.
+    pub(crate) ending: Ending,
 }
 
 /// Where it is to be told.
 enum Home {
     Thread(Thread),
-    /// The key is that of its task, from when the loop has one for it.
+    /// The key is that of its task, and the scheduler is its own, from when the loop has a task for it.
     Loop {
         handle: LoopHandle,
         key: AtomicU64,
+        scheduler: AtomicPtr<Scheduler>,
     },
 }
 
 impl Sleeper {
     pub(crate) fn of_coroutine(
         handle: LoopHandle,
+        id: CoroutineId,
         name: Option<Box<str>>,
         spawned: &'static Location<'static>,
     ) -> Sleeper {
-        Sleeper::new(Home::Loop { handle, key: AtomicU64::new(0) }, name, spawned)
+        let (key, scheduler) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
+        Sleeper::new(Home::Loop { handle, key, scheduler }, id, name, spawned)
     }
 
     fn of_thread() -> Sleeper {
         let thread = thread::current();
         let name = thread.name().map(Box::from);
-        Sleeper::new(Home::Thread(thread), name, Location::caller())
+        Sleeper::new(Home::Thread(thread), CoroutineId::next(), name, Location::caller())
     }
 
-    fn new(home: Home, name: Option<Box<str>>, spawned: &'static Location<'static>) -> Sleeper {
+    fn new(
+        home: Home,
+        id: CoroutineId,
+        name: Option<Box<str>>,
+        spawned: &'static Location<'static>,
+    ) -> Sleeper {
         Sleeper {
-            id: CoroutineId::next(),
+            id,
             name,
             spawned,
             home,
             word: AtomicU64::new(0),
+            park: AtomicU64::new(NOTHING),
             cancelled: AtomicBool::new(false),
-            permit: AtomicBool::new(false),
-            parked: AtomicU64::new(0),
+            ending: Ending::new(),
         }
     }
 
-    /// Makes it another coroutine of the same loop. Nobody knows the former one any more: it is borrowed
-    /// exclusively.
-    pub(crate) fn renew(&mut self, name: Option<Box<str>>, spawned: &'static Location<'static>) {
-        self.id = CoroutineId::next();
-        self.name = name;
-        self.spawned = spawned;
-        *self.cancelled.get_mut() = false;
-        *self.permit.get_mut() = false;
-        *self.parked.get_mut() = 0;
+    /// Makes it another coroutine of the same loop, if nobody knows the former one any more.
+    #[inline]
+    pub(crate) fn renew(
+        this: &mut Arc<Sleeper>,
+        id: CoroutineId,
+        name: Option<Box<str>>,
+        spawned: &'static Location<'static>,
+    ) -> Result<(), Option<Box<str>>> {
+        if Arc::strong_count(this) != 1 {
+            return Err(name);
+        }
+        fence(Ordering::Acquire); // whoever had it has done with it
+        // SAFETY: this is the only one, and is borrowed exclusively; nobody makes a `Weak` of a sleeper. What
+        // is only lent of it (`current.rs`) is lent by a coroutine that runs, and this one is over.
+        let sleeper = unsafe { &mut *Arc::as_ptr(this).cast_mut() };
+        sleeper.id = id;
+        if sleeper.name.is_some() || name.is_some() {
+            sleeper.name = name;
+        }
+        sleeper.spawned = spawned;
+        *sleeper.cancelled.get_mut() = false;
+        *sleeper.park.get_mut() = NOTHING;
+        sleeper.ending.renew();
+        Ok(())
+    }
+
+    /// This thread, as one that waits.
+    pub(crate) fn of_this_thread() -> Arc<Sleeper> {
+        // A thread that is about to end has no thread-locals any more.
+        THREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Sleeper::of_thread()))
     }
 
     /// Whoever calls.
     pub(crate) fn of_caller() -> Arc<Sleeper> {
-        current::with(|frame| match frame {
-            Some(frame) => Arc::clone(&frame.sleeper),
-            // A thread that is about to end has no thread-locals any more.
-            None => THREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Sleeper::of_thread())),
-        })
+        Arc::clone(&Caller::new())
     }
 
-    pub(crate) fn set_key(&self, key: Key) {
-        if let Home::Loop { key: place, .. } = &self.home {
-            place.store(key.data().as_ffi(), Ordering::Relaxed);
+    /// It has a task now.
+    #[inline]
+    pub(crate) fn settle(&self, owner: &Scheduler, task: Key) {
+        if let Home::Loop { key, scheduler, .. } = &self.home {
+            key.store(task.data().as_ffi(), Ordering::Relaxed);
+            scheduler.store(std::ptr::from_ref(owner).cast_mut(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether it is a coroutine of the loop that `handle` names.
+    #[inline]
+    pub(crate) fn is_of(&self, other: &LoopHandle) -> bool {
+        matches!(&self.home, Home::Loop { handle, .. } if handle.is_same(other))
     }
 
     // --- Waiting ---------------------------------------------------------------------------------------
 
     /// Begins a wait; returns its ticket. Only by the one who waits.
+    #[inline]
     pub(crate) fn begin(&self) -> u64 {
         let ticket = (self.word.load(Ordering::Relaxed) >> STATE_BITS) + 1;
-        self.word.store(ticket << STATE_BITS, Ordering::SeqCst);
+        let open = ticket << STATE_BITS;
+        match self.home {
+            // Nobody knows of this wait before its waker was given away, and what strikes it comes from this
+            // thread.
+            Home::Loop { .. } => self.word.store(open, Ordering::Release),
+            Home::Thread(_) => self.word.store(open, Ordering::SeqCst),
+        }
         ticket
     }
 
     /// How the wait has ended, if it has.
+    #[inline]
     pub(crate) fn outcome(&self, ticket: u64) -> Option<Woken> {
         let word = self.word.load(Ordering::SeqCst);
         assert!(
@@ -144,6 +198,7 @@ impl Sleeper {
     }
 
     /// Ends the wait without telling the one who waits. False if it was over.
+    #[inline]
     pub(crate) fn end(&self, ticket: u64, how: Woken) -> bool {
         let state = match how {
             Woken::Woken => WOKEN,
@@ -155,6 +210,7 @@ impl Sleeper {
     }
 
     /// Ends the wait, and has the one who waits go on. False if it was over. Any thread.
+    #[inline]
     pub(crate) fn end_and_tell(&self, ticket: u64, how: Woken) -> bool {
         let first = self.end(ticket, how);
         if first {
@@ -163,12 +219,18 @@ impl Sleeper {
         first
     }
 
+    #[inline]
     fn tell(&self, ticket: u64) {
         match &self.home {
             Home::Thread(thread) => thread.unpark(),
-            Home::Loop { handle, key } => {
+            Home::Loop { handle, key, scheduler } => {
                 let key = Key::from(KeyData::from_ffi(key.load(Ordering::Relaxed)));
-                if !tell_here(handle, key, ticket) {
+                if handle.is_current() {
+                    // SAFETY: this is a turn of its loop, which keeps its scheduler; and it has a task, or else
+                    // it could not have begun a wait.
+                    let scheduler = unsafe { &*scheduler.load(Ordering::Relaxed) };
+                    scheduler.make_ready(key, ticket);
+                } else {
                     tell_elsewhere(handle, key, ticket);
                 }
             }
@@ -178,15 +240,27 @@ impl Sleeper {
     // --- Cancelling ------------------------------------------------------------------------------------
 
     /// Ends the wait it is in, and every later one. Any thread.
-    pub(crate) fn cancel(&self) {
-        // It looks at this after it has begun a wait, and we look for a wait after this: one sees the other.
+    pub(crate) fn cancel(self: &Arc<Self>) {
         self.cancelled.store(true, Ordering::SeqCst);
+        match &self.home {
+            Home::Loop { handle, .. } if !handle.is_current() => {
+                let sleeper = Arc::clone(self);
+                post(handle, move |_| sleeper.strike());
+            }
+            // A coroutine of this loop has either begun its wait, or will look at the flag when it does. A thread
+            // looks at the flag after it has begun, and we look for a wait after the flag: one sees the other.
+            _ => self.strike(),
+        }
+    }
+
+    fn strike(&self) {
         let ticket = self.word.load(Ordering::SeqCst) >> STATE_BITS;
         if ticket != 0 {
             self.end_and_tell(ticket, Woken::Cancelled);
         }
     }
 
+    #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
@@ -195,51 +269,45 @@ impl Sleeper {
 
     /// Leaves the permit, and ends the wait of a `park`. Any thread.
     pub(crate) fn unpark(&self) {
-        // As with `cancel`: first the permit, then a look at who waits for it.
-        self.permit.store(true, Ordering::SeqCst);
-        let ticket = self.parked.load(Ordering::SeqCst);
-        if ticket != 0 {
-            self.end_and_tell(ticket, Woken::Woken);
+        let before = self.park.swap(PERMIT, Ordering::AcqRel);
+        if before != NOTHING && before != PERMIT {
+            self.end_and_tell(before, Woken::Woken);
         }
     }
 
-    /// Takes the permit, if it is there.
+    /// Takes the permit, if it is there. Only by the one who parks.
+    #[inline]
     pub(crate) fn take_permit(&self) -> bool {
-        self.permit.swap(false, Ordering::SeqCst)
+        // Taken in one step, so that whatever an `unpark` that comes meanwhile wants to be seen is seen.
+        self.park.load(Ordering::Relaxed) == PERMIT
+            && self.park.swap(NOTHING, Ordering::AcqRel) == PERMIT
     }
 
-    /// An `unpark` ends the wait with this ticket, also one that came a moment ago. 0: none does.
-    pub(crate) fn set_parked(&self, ticket: u64) {
-        self.parked.store(ticket, Ordering::SeqCst);
-        if ticket != 0 && self.permit.load(Ordering::SeqCst) {
-            self.end(ticket, Woken::Woken);
+    /// An `unpark` ends the wait with this ticket. False if one has come before, and left the permit.
+    #[inline]
+    pub(crate) fn begin_park(&self, ticket: u64) -> bool {
+        self.park.compare_exchange(NOTHING, ticket, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The wait is over; from now on an `unpark` only leaves the permit.
+    #[inline]
+    pub(crate) fn end_park(&self, ticket: u64) {
+        if self.park.load(Ordering::Relaxed) == ticket {
+            let order = (Ordering::AcqRel, Ordering::Acquire);
+            let _ = self.park.compare_exchange(ticket, NOTHING, order.0, order.1);
         }
     }
 }
 
-/// Tells a coroutine of the loop whose turn it is on this thread. False if it is of another.
-fn tell_here(handle: &LoopHandle, key: Key, ticket: u64) -> bool {
-    let told = current::with(|frame| match frame {
-        Some(frame) if frame.scheduler().is_of(handle) => {
-            frame.scheduler().make_ready(key, ticket);
-            true
-        }
-        _ => false,
-    });
-    told || match Loop::current() {
-        Some(lp) if handle.is_of(&lp) => {
-            Scheduler::of(&lp).make_ready(key, ticket);
-            true
-        }
-        _ => false,
-    }
-}
-
+#[cold]
 fn tell_elsewhere(handle: &LoopHandle, key: Key, ticket: u64) {
-    let tell = move |lp: &Loop| Scheduler::of(lp).make_ready(key, ticket);
-    // A wake-up must not be lost, so a loop that is behind with its posted jobs is waited for. One that is gone
-    // has nobody left who waits.
-    while handle.post(tell) == Err(PostError::Full) {
+    post(handle, move |lp| Scheduler::of(lp).make_ready(key, ticket));
+}
+
+/// A wake-up must not be lost, so a loop that is behind with its posted jobs is waited for. One that is gone has
+/// nobody left who waits.
+fn post(handle: &LoopHandle, job: impl FnOnce(&Loop) + Clone + Send + 'static) {
+    while handle.post(job.clone()) == Err(PostError::Full) {
         thread::yield_now();
     }
 }

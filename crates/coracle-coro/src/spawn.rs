@@ -1,15 +1,15 @@
 //! Starting coroutines: here, with a name or a stack of a certain size, or on another loop.
 
-use crate::coroutine::Coroutine;
+use crate::coroutine::CoroutineId;
 use crate::current;
-use crate::join::{Ending, Finish, JoinHandle};
+use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
+use crate::task::Sent;
 use coracle_loop::{Loop, LoopHandle};
 use coracle_stack::StackSize;
 use std::io;
 use std::panic::Location;
-use std::sync::Arc;
 
 /// Has `f` run as a coroutine of this loop, soon. Never inline: it is behind all that are ready now.
 ///
@@ -164,20 +164,16 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    let ending = Ending::new();
-    let finish = Finish::new(&ending);
-    let body = Box::new(move || finish.run(f));
-    let sleeper = current::with(|frame| match frame {
-        Some(frame) => frame.scheduler().spawn(name, size, spawned, body),
+    current::with(|frame| match frame {
+        Some(frame) => frame.scheduler().spawn(name, size, spawned, f),
         None => {
             let lp = Loop::current().expect(
                 "cannot spawn a coroutine outside a loop: call it inside `run` or in a callback, \
                  or give it to a loop with `spawn_on`",
             );
-            Scheduler::of(&lp).spawn(name, size, spawned, body)
+            Scheduler::of(&lp).spawn(name, size, spawned, f)
         }
-    });
-    JoinHandle::new(Coroutine::new(sleeper), ending)
+    })
 }
 
 fn start_on<F, T>(
@@ -191,12 +187,8 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let ending = Ending::new();
-    let finish = Finish::new(&ending);
-    let sleeper = Arc::new(Sleeper::of_coroutine(handle.clone(), name, spawned));
-    let coroutine = Coroutine::new(Arc::clone(&sleeper));
-    handle.post(move |lp| {
-        Scheduler::of(lp).adopt(sleeper, size, Box::new(move || finish.run(f)));
-    })?;
-    Ok(JoinHandle::new(coroutine, ending))
+    let sleeper = Sleeper::of_coroutine(handle.clone(), CoroutineId::next(), name, spawned);
+    let (sent, join) = Sent::new(sleeper, f);
+    handle.post(move |lp| Scheduler::of(lp).adopt(sent, size))?;
+    Ok(join)
 }

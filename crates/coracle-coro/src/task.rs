@@ -7,12 +7,15 @@
 //!                      ▼  │                   │
 //!                     Ready ◄─────────────────┘
 //! ```
+#![allow(unsafe_code)]
 
+use crate::coroutine::{Coroutine as Handle, CoroutineId};
+use crate::join::{JoinHandle, report};
 use crate::sleeper::Sleeper;
 use coracle_loop::LoopHandle;
 use coracle_stack::{Coroutine, StackSize};
-use std::cell::{Cell, RefCell};
-use std::panic::Location;
+use std::cell::{Cell, Ref, RefCell};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,9 +24,6 @@ slotmap::new_key_type! {
     /// Names a task of a scheduler: never a later one in the same place.
     pub(crate) struct Key;
 }
-
-/// What a coroutine does, until it is started.
-pub(crate) type Body = Box<dyn FnOnce()>;
 
 /// What a coroutine is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub(crate) struct Task {
     sleeper: RefCell<Arc<Sleeper>>,
     pub(crate) key: Cell<Key>,
     pub(crate) size: Cell<StackSize>,
-    /// Until it is started.
-    pub(crate) body: Cell<Option<Body>>,
+    /// What to do with the closure that waits at its sleeper's, until it is started.
+    body: Cell<Option<&'static Body>>,
     /// From then on. Borrowed while it runs.
     pub(crate) coroutine: RefCell<Option<Coroutine<(), (), ()>>>,
     /// Of the wait it is in, or 0.
@@ -73,22 +73,157 @@ impl Task {
         Arc::clone(&self.sleeper.borrow())
     }
 
-    /// Makes another coroutine of one that is over.
-    pub(crate) fn renew(
+    #[inline]
+    pub(crate) fn sleeper_ref(&self) -> Ref<'_, Arc<Sleeper>> {
+        self.sleeper.borrow()
+    }
+
+    /// Makes another coroutine of one that is over, to run `f`.
+    #[inline]
+    pub(crate) fn renew<F, T>(
         &self,
         handle: &LoopHandle,
+        id: CoroutineId,
         name: Option<Box<str>>,
         spawned: &'static Location<'static>,
-    ) {
+        f: F,
+    ) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
         let mut sleeper = self.sleeper.borrow_mut();
-        match Arc::get_mut(&mut sleeper) {
-            Some(sleeper) => sleeper.renew(name, spawned),
+        if let Err(name) = Sleeper::renew(&mut sleeper, id, name, spawned) {
             // Somebody still has a handle or a waker of the former one.
-            None => *sleeper = Arc::new(Sleeper::of_coroutine(handle.clone(), name, spawned)),
+            *sleeper = Arc::new(Sleeper::of_coroutine(handle.clone(), id, name, spawned));
+        }
+        drop(sleeper);
+        // SAFETY: its sleeper is as new, and has no handle but this, which is for a `T`.
+        unsafe {
+            self.load(f);
+            JoinHandle::new(Handle::new(self.sleeper()))
         }
     }
 
-    pub(crate) fn set_sleeper(&self, sleeper: Arc<Sleeper>) {
-        self.sleeper.replace(sleeper);
+    // --- What it does ----------------------------------------------------------------------------------
+
+    /// Has it run `f`, and leave what `f` returns.
+    ///
+    /// # Safety
+    /// Its sleeper is new, and has no handle but those that are for a `T`.
+    #[inline]
+    unsafe fn load<F, T>(&self, f: F)
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        // SAFETY: its sleeper is new.
+        unsafe { self.sleeper.borrow().ending.load(f) };
+        self.body.set(Some(Body::of::<F, T>()));
+    }
+
+    /// Runs it, as the coroutine that calls.
+    #[inline]
+    pub(crate) fn run(&self) {
+        let body = self.body.take().expect("a task that was not started has a body");
+        let sleeper = self.sleeper.as_ptr();
+        // SAFETY: the sleeper stays the same until the coroutine is over. Its closure is the one that the body was
+        // made for, and used once, since the body was taken.
+        unsafe { (body.run)(&*sleeper) };
+    }
+
+    /// It will not be run: those who wait for it are told. Does nothing if it was started.
+    pub(crate) fn give_up(&self) {
+        if let Some(body) = self.body.take() {
+            let sleeper = self.sleeper();
+            // SAFETY: as above.
+            unsafe { (body.give_up)(&sleeper) };
+        }
+    }
+}
+
+/// How a closure is run, or not run, whose type is forgotten.
+struct Body {
+    run: unsafe fn(&Sleeper),
+    give_up: unsafe fn(&Sleeper),
+}
+
+impl Body {
+    const fn of<F: FnOnce() -> T + 'static, T: 'static>() -> &'static Body {
+        const { &Body { run: run::<F, T>, give_up: give_up::<F> } }
+    }
+}
+
+/// # Safety
+/// An `F` is at this sleeper's, whose handle is for a `T`. Once.
+unsafe fn run<F: FnOnce() -> T, T>(sleeper: &Sleeper) {
+    // SAFETY: it is there.
+    let f = unsafe { sleeper.ending.unload::<F>() };
+    let result = catch_unwind(AssertUnwindSafe(f));
+    if let Err(payload) = &result {
+        report(&**payload);
+    }
+    // SAFETY: this is the coroutine, and its handle is for a `T`.
+    let unwanted = unsafe { sleeper.ending.finish(result) };
+    // Its destructor is not ours.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(unwanted))) {
+        report(&*payload);
+    }
+}
+
+/// # Safety
+/// An `F` is at this sleeper's. Once.
+unsafe fn give_up<F>(sleeper: &Sleeper) {
+    // SAFETY: it is there.
+    let f = unsafe { sleeper.ending.unload::<F>() };
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(f)));
+    // SAFETY: it will not be run.
+    unsafe { sleeper.ending.give_up() };
+    if let Err(payload) = dropped {
+        std::panic::resume_unwind(payload);
+    }
+}
+
+/// A closure on its way to another loop. If it does not arrive, those who wait for it are told.
+pub(crate) struct Sent<F, T> {
+    sleeper: Arc<Sleeper>,
+    f: Option<F>,
+    result: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<F, T> Sent<F, T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    pub(crate) fn new(sleeper: Sleeper, f: F) -> (Sent<F, T>, JoinHandle<T>) {
+        let sleeper = Arc::new(sleeper);
+        let sent =
+            Sent { sleeper: Arc::clone(&sleeper), f: Some(f), result: std::marker::PhantomData };
+        // SAFETY: it will run `f`, which returns a `T`; and the sleeper is new, so there is no other handle.
+        (sent, unsafe { JoinHandle::new(Handle::new(sleeper)) })
+    }
+
+    pub(crate) fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.sleeper
+    }
+
+    /// It has arrived, and `task` runs it.
+    pub(crate) fn load(mut self, task: &Task) {
+        if let Some(f) = self.f.take() {
+            task.sleeper.replace(Arc::clone(&self.sleeper));
+            // SAFETY: its sleeper is new, and has the handle that was made above.
+            unsafe { task.load(f) };
+        }
+    }
+}
+
+impl<F, T> Drop for Sent<F, T> {
+    fn drop(&mut self) {
+        if let Some(f) = self.f.take() {
+            drop(f);
+            // SAFETY: nobody will run it.
+            unsafe { self.sleeper.ending.give_up() };
+        }
     }
 }

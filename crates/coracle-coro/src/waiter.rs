@@ -8,7 +8,7 @@
 //!
 //! It is made anew for every wait: a token that was used twice once lost a wake-up.
 
-use crate::current::{self, Frame};
+use crate::current::{self, Caller, Frame};
 use crate::deadline;
 use crate::sleeper::Sleeper;
 use coracle_loop::Loop;
@@ -57,8 +57,8 @@ impl Woken {
 
 /// Somebody who waits: a coroutine, or a plain thread. Made anew for every wait, and one at a time.
 pub(crate) struct Waiter {
-    sleeper: Arc<Sleeper>,
-    ticket: u64,
+    pub(crate) sleeper: Caller,
+    pub(crate) ticket: u64,
 }
 
 impl Waiter {
@@ -68,7 +68,7 @@ impl Waiter {
     /// On a loop's thread outside a coroutine, where nobody may wait.
     pub(crate) fn new() -> Waiter {
         refuse_callbacks();
-        let sleeper = Sleeper::of_caller();
+        let sleeper = Caller::new();
         let ticket = sleeper.begin();
         Waiter { sleeper, ticket }
     }
@@ -76,6 +76,12 @@ impl Waiter {
     /// What ends the wait. Any thread, any number of times.
     pub(crate) fn waker(&self) -> Waker {
         Waker { sleeper: Arc::clone(&self.sleeper), ticket: self.ticket }
+    }
+
+    /// Whether whoever waits is a coroutine of the same loop as `other`.
+    #[inline]
+    pub(crate) fn is_of_the_loop_of(&self, other: &Sleeper) -> bool {
+        current::with(|frame| frame.is_some_and(|frame| frame.scheduler().owns(other)))
     }
 
     /// Until woken, or `deadline`. A wake that came before is not lost.
@@ -89,20 +95,23 @@ impl Waiter {
 
     /// Whoever calls waits for an [`unpark`](crate::Coroutine::unpark).
     pub(crate) fn park(deadline: Option<Instant>) -> Woken {
-        loop {
-            let waiter = Waiter::new();
-            let sleeper = Arc::clone(&waiter.sleeper);
-            if sleeper.take_permit() {
-                return Woken::Woken;
-            }
-            sleeper.set_parked(waiter.ticket);
-            let woken = waiter.wait(deadline);
-            sleeper.set_parked(0);
-            // An `unpark` that was slow may wake us although the last `park` has taken its permit.
-            if woken != Woken::Woken || sleeper.take_permit() {
-                return woken;
-            }
+        refuse_callbacks();
+        let sleeper = Caller::new();
+        if sleeper.take_permit() {
+            return Woken::Woken;
         }
+        let ticket = sleeper.begin();
+        let woken = if sleeper.begin_park(ticket) {
+            Waiter { sleeper: Caller::new(), ticket }.wait(deadline)
+        } else {
+            Woken::Woken // at this moment
+        };
+        sleeper.end_park(ticket);
+        if woken == Woken::Woken {
+            let taken = sleeper.take_permit();
+            debug_assert!(taken, "only an `unpark` wakes from a `park`");
+        }
+        woken
     }
 
     fn wait_in_coroutine(&self, frame: &Frame, limit: Option<Instant>) -> Woken {
@@ -141,7 +150,7 @@ impl Waiter {
         }
         let doublings = (count - FREE_CANCELLED_WAITS).min(10);
         let pause = Duration::from_millis(1 << doublings).min(BACK_OFF);
-        let pausing = Waiter { sleeper: Arc::clone(&self.sleeper), ticket: self.sleeper.begin() };
+        let pausing = Waiter { sleeper: Caller::new(), ticket: self.sleeper.begin() };
         let waker = pausing.waker();
         let timer = current_loop().after(pause, move |_| waker.time_out());
         frame.wait(pausing.ticket);
@@ -169,8 +178,8 @@ impl Waiter {
 /// Ends one wait of somebody.
 #[derive(Clone)]
 pub(crate) struct Waker {
-    sleeper: Arc<Sleeper>,
-    ticket: u64,
+    pub(crate) sleeper: Arc<Sleeper>,
+    pub(crate) ticket: u64,
 }
 
 impl Waker {

@@ -2,8 +2,9 @@
 //!
 //! This is the protocol and nothing else, word by word, with loom's atomics in the place of std's: how a wait
 //! ends once, how `unpark` and `cancel` find the wait they are to end, or leave something for the next. What
-//! tells a sleeper is a slip with the number of the wait that is over, as a posted job is. A wake-up is lost
-//! when the one who waits sleeps although nobody is left who could tell it.
+//! tells a sleeper is a slip with the number of the wait that is over, as a posted job is; a coroutine that is
+//! cancelled gets a slip to strike itself. A wake-up is lost when the one who waits sleeps although nobody is
+//! left who could tell it.
 //!
 //! The last tests turn the order around, and must fail: a model that cannot find the known mistakes would
 //! prove nothing.
@@ -45,31 +46,57 @@ const WOKEN: usize = 1;
 const TIMED_OUT: usize = 2;
 const CANCELLED: usize = 3;
 
+const NOTHING: usize = 0;
+const PERMIT: usize = usize::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Coroutine,
+    Thread,
+}
+
+const KINDS: [Kind; 2] = [Kind::Coroutine, Kind::Thread];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slip {
+    Over(usize),
+    Strike,
+}
+
 struct Sleeper {
+    kind: Kind,
     word: Atomic,
     cancelled: Atomic,
-    permit: Atomic,
-    parked: Atomic,
-    /// Tickets of which it was told, and how many threads may still tell it of another.
-    told: Mutex<(Vec<usize>, usize)>,
+    park: atomic::AtomicUsize,
+    /// What it is to be told, and how many threads may still tell it something.
+    told: Mutex<(Vec<Slip>, usize)>,
     changed: Condvar,
+    /// What others want it to see when they unpark it.
+    seen: [atomic::AtomicUsize; 2],
 }
 
 impl Sleeper {
-    fn new(others: usize) -> Arc<Sleeper> {
+    fn new(kind: Kind, others: usize) -> Arc<Sleeper> {
         Arc::new(Sleeper {
+            kind,
             word: Atomic::new(),
             cancelled: Atomic::new(),
-            permit: Atomic::new(),
-            parked: Atomic::new(),
+            park: atomic::AtomicUsize::new(NOTHING),
             told: Mutex::new((Vec::new(), others)),
             changed: Condvar::new(),
+            seen: [atomic::AtomicUsize::new(0), atomic::AtomicUsize::new(0)],
         })
     }
 
     fn begin(&self) -> usize {
+        if self.kind == Kind::Coroutine {
+            self.told.lock().unwrap().0.clear(); // jobs of its loop, about waits that are over
+        }
         let ticket = (self.word.0.load(Ordering::Relaxed) >> 2) + 1;
-        self.word.swap(ticket << 2);
+        match self.kind {
+            Kind::Coroutine => self.word.0.swap(ticket << 2, Ordering::Release),
+            Kind::Thread => self.word.swap(ticket << 2),
+        };
         ticket
     }
 
@@ -80,10 +107,14 @@ impl Sleeper {
     fn end_and_tell(&self, ticket: usize, how: usize) -> bool {
         let first = self.end(ticket, how);
         if first {
-            self.told.lock().unwrap().0.push(ticket);
-            self.changed.notify_one();
+            self.tell(Slip::Over(ticket));
         }
         first
+    }
+
+    fn tell(&self, slip: Slip) {
+        self.told.lock().unwrap().0.push(slip);
+        self.changed.notify_one();
     }
 
     fn wait(&self, ticket: usize) -> usize {
@@ -91,11 +122,7 @@ impl Sleeper {
             self.end(ticket, CANCELLED);
         }
         if self.word.load() & 3 == 0 {
-            let mut told = self.told.lock().unwrap();
-            while !told.0.contains(&ticket) {
-                assert!(told.1 > 0, "a wake-up was lost: it sleeps for ever");
-                told = self.changed.wait(told).unwrap();
-            }
+            self.sleep(ticket);
         }
         let word = self.word.load();
         assert_eq!(word >> 2, ticket);
@@ -103,51 +130,78 @@ impl Sleeper {
         word & 3
     }
 
-    fn park(&self) -> usize {
+    fn sleep(&self, ticket: usize) {
+        let mut told = self.told.lock().unwrap();
         loop {
-            let ticket = self.begin();
-            if self.permit.swap(0) != 0 {
-                return WOKEN;
+            while let Some(slip) = told.0.pop() {
+                if slip == Slip::Over(ticket) || slip == Slip::Strike && self.end(ticket, CANCELLED)
+                {
+                    return;
+                }
             }
-            self.parked.swap(ticket);
-            if self.permit.load() != 0 {
-                self.end(ticket, WOKEN);
-            }
-            let how = self.wait(ticket);
-            self.parked.swap(0);
-            if how != WOKEN || self.permit.swap(0) != 0 {
-                return how;
-            }
+            assert!(told.1 > 0, "a wake-up was lost: it sleeps for ever");
+            told = self.changed.wait(told).unwrap();
         }
+    }
+
+    fn take_permit(&self) -> bool {
+        self.park.load(Ordering::Relaxed) == PERMIT
+            && self.park.swap(NOTHING, Ordering::AcqRel) == PERMIT
+    }
+
+    /// The mistake: what an `unpark` that comes in between wants to be seen is not.
+    fn take_permit_in_two_steps(&self) -> bool {
+        let is_there = self.park.load(Ordering::Acquire) == PERMIT;
+        if is_there {
+            self.park.store(NOTHING, Ordering::Relaxed);
+        }
+        is_there
+    }
+
+    fn park(&self) -> usize {
+        self.park_with(Sleeper::take_permit)
+    }
+
+    fn park_with(&self, take_permit: fn(&Sleeper) -> bool) -> usize {
+        if take_permit(self) {
+            return WOKEN;
+        }
+        let ticket = self.begin();
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let how = match self.park.compare_exchange(NOTHING, ticket, order.0, order.1) {
+            Ok(_) => self.wait(ticket),
+            Err(_) => WOKEN,
+        };
+        if self.park.load(Ordering::Relaxed) == ticket {
+            let _ = self.park.compare_exchange(ticket, NOTHING, order.0, order.1);
+        }
+        assert!(how != WOKEN || take_permit(self), "woken without a permit");
+        how
     }
 
     /// The mistake: who looks before it says that it parks is not seen by who looks for it.
     fn park_without_a_second_look(&self) {
-        let ticket = self.begin();
-        if self.permit.swap(0) == 0 {
-            self.parked.swap(ticket);
+        if !self.take_permit() {
+            let ticket = self.begin();
+            self.park.swap(ticket, Ordering::AcqRel);
             self.wait(ticket);
         }
     }
 
-    /// The mistake: an `unpark` that was slow ends the next wait as well.
-    fn park_without_asking_for_the_permit(&self) {
-        let ticket = self.begin();
-        if self.permit.swap(0) == 0 {
-            self.parked.swap(ticket);
-            if self.permit.load() != 0 {
-                self.end(ticket, WOKEN);
-            }
-            assert_ne!(self.wait(ticket), WOKEN, "woken without a permit");
+    fn unpark(&self) {
+        let before = self.park.swap(PERMIT, Ordering::AcqRel);
+        if before != NOTHING && before != PERMIT {
+            self.end_and_tell(before, WOKEN);
         }
     }
 
-    fn unpark(&self) {
-        self.permit.swap(1);
-        let ticket = self.parked.load();
-        if ticket != 0 {
-            self.end_and_tell(ticket, WOKEN);
-        }
+    fn show_and_unpark(&self, which: usize) {
+        self.seen[which].store(1, Ordering::Relaxed);
+        self.unpark();
+    }
+
+    fn sees_both(&self) -> bool {
+        self.seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1)
     }
 
     fn cancel(&self) {
@@ -162,6 +216,9 @@ impl Sleeper {
     }
 
     fn strike(&self) {
+        if self.kind == Kind::Coroutine {
+            return self.tell(Slip::Strike);
+        }
         let ticket = self.word.load() >> 2;
         if ticket != 0 {
             self.end_and_tell(ticket, CANCELLED);
@@ -174,7 +231,10 @@ impl Sleeper {
     }
 
     /// A thread that does something to it and ends.
-    fn meet(sleeper: &Arc<Sleeper>, act: fn(&Sleeper)) -> thread::JoinHandle<()> {
+    fn meet(
+        sleeper: &Arc<Sleeper>,
+        act: impl FnOnce(&Sleeper) + 'static,
+    ) -> thread::JoinHandle<()> {
         let sleeper = Arc::clone(sleeper);
         thread::spawn(move || {
             act(&sleeper);
@@ -185,16 +245,22 @@ impl Sleeper {
 }
 
 /// Every interleaving with up to two switches that nobody asked for: there are too many to try them all.
-fn model(case: impl Fn() + Sync + Send + 'static) {
+fn model(case: fn(Kind)) {
+    for kind in KINDS {
+        model_of(kind, case);
+    }
+}
+
+fn model_of(kind: Kind, case: fn(Kind)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
-    builder.check(case);
+    builder.check(move || case(kind));
 }
 
 #[test]
 fn s13_unpark_is_not_lost() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
+    model(|kind| {
+        let sleeper = Sleeper::new(kind, 1);
         let other = Sleeper::meet(&sleeper, Sleeper::unpark);
         assert_eq!(sleeper.park(), WOKEN);
         other.join().unwrap();
@@ -203,20 +269,37 @@ fn s13_unpark_is_not_lost() {
 
 #[test]
 fn s13_park_that_was_woken_leaves_no_permit() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
+    model(|kind| {
+        let sleeper = Sleeper::new(kind, 1);
         let other = Sleeper::meet(&sleeper, Sleeper::unpark);
         sleeper.park();
         other.join().unwrap();
-        assert_eq!(sleeper.permit.load(), 0);
-        assert_eq!(sleeper.parked.load(), 0);
+        assert_eq!(sleeper.park.load(Ordering::Relaxed), NOTHING);
     });
+}
+
+/// Two threads show something and unpark; it parks until it has seen both.
+fn see_both(kind: Kind, take_permit: fn(&Sleeper) -> bool) {
+    let sleeper = Sleeper::new(kind, 2);
+    let others =
+        [0, 1].map(|which| Sleeper::meet(&sleeper, move |sleeper| sleeper.show_and_unpark(which)));
+    while !sleeper.sees_both() {
+        sleeper.park_with(take_permit);
+    }
+    for other in others {
+        other.join().unwrap();
+    }
+}
+
+#[test]
+fn s13_what_an_unpark_tells_is_seen() {
+    model(|kind| see_both(kind, Sleeper::take_permit));
 }
 
 #[test]
 fn s10_cancel_is_not_lost() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
+    model(|kind| {
+        let sleeper = Sleeper::new(kind, 1);
         let other = Sleeper::meet(&sleeper, Sleeper::cancel);
         let ticket = sleeper.begin();
         assert_eq!(sleeper.wait(ticket), CANCELLED);
@@ -226,8 +309,8 @@ fn s10_cancel_is_not_lost() {
 
 #[test]
 fn s10_cancel_strikes_the_later_wait_if_not_this_one() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
+    model(|kind| {
+        let sleeper = Sleeper::new(kind, 1);
         let other = Sleeper::meet(&sleeper, Sleeper::unpark_and_cancel);
         let both = [sleeper.park(), sleeper.park()];
         assert!(both.contains(&CANCELLED), "{both:?}");
@@ -237,8 +320,8 @@ fn s10_cancel_strikes_the_later_wait_if_not_this_one() {
 
 #[test]
 fn s13_one_of_wake_and_time_ends_a_wait() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
+    model(|kind| {
+        let sleeper = Sleeper::new(kind, 1);
         let ticket = sleeper.begin();
         let waker = Arc::clone(&sleeper);
         let other = thread::spawn(move || waker.end_and_tell(ticket, WOKEN));
@@ -250,36 +333,37 @@ fn s13_one_of_wake_and_time_ends_a_wait() {
 
 #[test]
 #[should_panic(expected = "a wake-up was lost")]
+fn taking_the_permit_in_two_steps_is_found() {
+    model(|kind| see_both(kind, Sleeper::take_permit_in_two_steps));
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
 fn park_without_a_second_look_is_found() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
+    model(|kind| {
+        let sleeper = Sleeper::new(kind, 1);
         let other = Sleeper::meet(&sleeper, Sleeper::unpark);
         sleeper.park_without_a_second_look();
         other.join().unwrap();
     });
 }
 
-#[test]
-#[should_panic(expected = "woken without a permit")]
-fn park_without_asking_for_the_permit_is_found() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
-        let other = Sleeper::meet(&sleeper, Sleeper::unpark_and_cancel);
-        if sleeper.permit.swap(0) != 0 {
-            sleeper.park_without_asking_for_the_permit(); // the only permit is taken
-        }
-        other.join().unwrap();
-    });
+fn cancel_in_the_wrong_order(kind: Kind) {
+    let sleeper = Sleeper::new(kind, 1);
+    let other = Sleeper::meet(&sleeper, Sleeper::cancel_in_the_wrong_order);
+    let ticket = sleeper.begin();
+    sleeper.wait(ticket);
+    other.join().unwrap();
 }
 
 #[test]
 #[should_panic(expected = "a wake-up was lost")]
-fn cancel_in_the_wrong_order_is_found() {
-    model(|| {
-        let sleeper = Sleeper::new(1);
-        let other = Sleeper::meet(&sleeper, Sleeper::cancel_in_the_wrong_order);
-        let ticket = sleeper.begin();
-        sleeper.wait(ticket);
-        other.join().unwrap();
-    });
+fn cancel_of_a_coroutine_in_the_wrong_order_is_found() {
+    model_of(Kind::Coroutine, cancel_in_the_wrong_order);
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn cancel_of_a_thread_in_the_wrong_order_is_found() {
+    model_of(Kind::Thread, cancel_in_the_wrong_order);
 }

@@ -9,7 +9,7 @@
 //! looks whether the loop sleeps after that. So one of the two always sees the other, and no job is left
 //! behind. (`tests/mailbox_model.rs` checks every interleaving of it.)
 
-use crate::Loop;
+use crate::{CURRENT_SHARED, Loop};
 use coracle_demux::Waker;
 use std::collections::VecDeque;
 use std::fmt;
@@ -66,7 +66,26 @@ impl LoopHandle {
         Arc::ptr_eq(&self.shared, &lp.inner.shared)
     }
 
+    /// Whether this names the loop whose turn it is on this thread: what [`Loop::current`] is for, but as cheap
+    /// as comparing two pointers. Any thread.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// let handle = lp.handle();
+    /// assert!(!handle.is_current());
+    /// lp.defer(move |lp| {
+    ///     assert!(handle.is_current());
+    ///     lp.stop();
+    /// });
+    /// lp.run().unwrap();
+    /// ```
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.shared), CURRENT_SHARED.get())
+    }
+
     /// Whether both name the same loop. Any thread.
+    #[inline]
     pub fn is_same(&self, other: &LoopHandle) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

@@ -67,6 +67,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::ptr::null;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,6 +79,10 @@ type Deferred = Box<dyn FnOnce(&Loop)>;
 thread_local! {
     /// The loop whose turn it is on this thread, if one is in its turn.
     static CURRENT: RefCell<Option<Loop>> = const { RefCell::new(None) };
+
+    /// What that loop shares with its handles, or nothing. Only ever compared: it has no destructor, and so costs
+    /// less to look at.
+    static CURRENT_SHARED: Cell<*const Shared> = const { Cell::new(null()) };
 }
 
 /// An event loop. Cheap to clone; all clones are the same loop, which ends with the last of them. Callbacks
@@ -403,6 +408,7 @@ impl Loop {
             !self.inner.turning.replace(true),
             "a loop cannot run inside its own turn: return from the callback, or use `defer`"
         );
+        CURRENT_SHARED.set(Arc::as_ptr(&self.inner.shared));
         Entered { outer: CURRENT.replace(Some(self.clone())) }
     }
 
@@ -493,6 +499,8 @@ struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        let outer = self.outer.as_ref().map(|outer| Arc::as_ptr(&outer.inner.shared));
+        CURRENT_SHARED.set(outer.unwrap_or(null()));
         if let Some(left) = CURRENT.replace(self.outer.take()) {
             left.inner.turning.set(false);
         }

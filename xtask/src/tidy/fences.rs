@@ -7,6 +7,15 @@ use crate::tree::File;
 /// The files that may lift the lint `unsafe_code`, and what they need it for.
 const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/src/current.rs", "who runs now, on whose stack"),
+    (
+        "crates/coracle-coro/src/ending.rs",
+        "a closure, and then a result, that one at a time touches",
+    ),
+    ("crates/coracle-coro/src/join.rs", "the type of a result, which the coroutine has forgotten"),
+    ("crates/coracle-coro/src/place.rs", "a value whose type is forgotten"),
+    ("crates/coracle-coro/src/sleeper.rs", "one that is used again; the scheduler of its loop"),
+    ("crates/coracle-coro/src/task.rs", "a closure whose type is forgotten"),
+    ("crates/coracle-coro/tests/join_model.rs", "the code under test"),
     ("crates/coracle-coro/src/scope.rs", "children that borrow from who waits for them"),
     ("crates/coracle-coro/src/sync/mutex.rs", "a value that one at a time may change"),
     ("crates/coracle-coro/src/sync/rwlock.rs", "a value that one at a time may change"),

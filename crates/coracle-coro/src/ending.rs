@@ -1,0 +1,233 @@
+//! How a coroutine ends, and who waits for that.
+//!
+//! What it runs, and later what it leaves, are in one place, for they are never there at the same time. Who may
+//! touch the place is a matter of the state:
+//!
+//! ```text
+//!              the closure, until it starts         the result
+//!
+//!              ┌── OPEN ───────────────────────┬──► OVER ──► TAKEN
+//!   the handle │    │ ▲                        │            by the handle
+//!   is dropped │    ▼ │ in vain                └──► NEVER_BEGAN
+//!              │  WAITED, HERE ────────────────┘
+//!              ▼                                    the coroutine drops it,
+//!           DETACHED ──────────────────────────────► or never makes it
+//! ```
+//!
+//! There is one handle, so there is one who waits. If both are coroutines of one loop (HERE), then neither of them
+//! can do anything while the other does, and it costs no atomic operation.
+#![allow(unsafe_code)]
+
+use crate::place::Place;
+use crate::primitive::{AtomicU8, Shared};
+use crate::waiter::Waker;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+/// Nobody waits.
+const OPEN: u8 = 0;
+/// Somebody waits, and has left a waker.
+const WAITED: u8 = 1;
+/// The same, but both are coroutines of one loop, and the waker is only lent.
+const HERE: u8 = 2;
+/// There is no handle any more.
+const DETACHED: u8 = 3;
+/// There is a result.
+const OVER: u8 = 4;
+/// There is none, and there will be none.
+const NEVER_BEGAN: u8 = 5;
+/// The handle has had it.
+const TAKEN: u8 = 6;
+
+pub(crate) struct Ending {
+    state: AtomicU8,
+    /// Of who waits.
+    waker: Shared<Option<ManuallyDrop<Waker>>>,
+    place: Shared<Place>,
+}
+
+// SAFETY: what is in the cells is touched by one at a time, as the state has it, and its changes are what orders
+// those touches. What is in the place need not be `Send`: the closure is put there and taken by the thread of its
+// coroutine, and a result that is not `Send` has a handle that is not, so it stays there as well.
+unsafe impl Send for Ending {}
+// SAFETY: as above.
+unsafe impl Sync for Ending {}
+
+impl Ending {
+    pub(crate) fn new() -> Ending {
+        Ending {
+            state: AtomicU8::new(OPEN),
+            waker: Shared::new(None),
+            place: Shared::new(Place::new()),
+        }
+    }
+
+    /// As new, for another coroutine.
+    pub(crate) fn renew(&mut self) {
+        self.state.store(OPEN, Ordering::Relaxed);
+    }
+
+    // --- The coroutine's side --------------------------------------------------------------------------
+
+    /// Puts the closure there.
+    ///
+    /// # Safety
+    /// By the thread of the coroutine, which was not started, and has no other closure.
+    #[inline]
+    pub(crate) unsafe fn load<F>(&self, f: F) {
+        // SAFETY: nobody looks into the place before there is a result.
+        self.place.with_mut(|place| unsafe { (*place).put(f) });
+    }
+
+    /// Takes it out.
+    ///
+    /// # Safety
+    /// By the same thread, once, after an `F` was put there.
+    #[inline]
+    pub(crate) unsafe fn unload<F>(&self) -> F {
+        // SAFETY: as above.
+        self.place.with_mut(|place| unsafe { (*place).take() })
+    }
+
+    /// Leaves the result, and wakes who waits for it. If nobody ever will, it is returned.
+    ///
+    /// # Safety
+    /// By the coroutine, once. `T` is what the handle has.
+    #[inline]
+    pub(crate) unsafe fn finish<T>(&self, result: thread::Result<T>) -> Option<thread::Result<T>> {
+        // SAFETY: the closure is used up, and nobody looks for a result before `close`.
+        self.place.with_mut(|place| unsafe { (*place).put(result) });
+        if self.close(OVER) {
+            return None;
+        }
+        // SAFETY: it was put there a moment ago, and there is no handle that could have taken it.
+        Some(self.place.with_mut(|place| unsafe { (*place).take() }))
+    }
+
+    /// There will be no result.
+    ///
+    /// # Safety
+    /// Instead of [`finish`](Ending::finish).
+    pub(crate) unsafe fn give_up(&self) {
+        self.close(NEVER_BEGAN);
+    }
+
+    /// False if there is no handle.
+    #[inline]
+    fn close(&self, how: u8) -> bool {
+        if self.state.load(Ordering::Relaxed) == HERE {
+            // Who waits is of this thread, and nobody else changes the state.
+            self.state.store(how, Ordering::Relaxed);
+            // SAFETY: it waits until it is woken, or takes its waker back.
+            let waker = self.waker.with_mut(|waker| unsafe { (*waker).take() });
+            waker.expect("who waits has lent its waker").wake();
+            return true;
+        }
+        let before = self.state.swap(how, Ordering::AcqRel);
+        if before == WAITED {
+            // SAFETY: who has left it does not touch it any more, now that this is over.
+            let waker = self.waker.with_mut(|waker| unsafe { (*waker).take() });
+            let waker = waker.expect("who waits has left its waker");
+            ManuallyDrop::into_inner(waker).wake();
+        }
+        before != DETACHED
+    }
+
+    // --- The handle's side -----------------------------------------------------------------------------
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) >= OVER
+    }
+
+    /// The result, if there is one by now. `None` inside if there will be none.
+    ///
+    /// # Safety
+    /// By the handle. `T` is what the coroutine leaves.
+    #[inline]
+    pub(crate) unsafe fn take<T>(&self) -> Option<Option<thread::Result<T>>> {
+        let state = self.state.load(Ordering::Acquire);
+        if state < OVER {
+            return None;
+        }
+        self.state.store(TAKEN, Ordering::Relaxed); // the coroutine changes it no more
+        // SAFETY: it is there, of this type, and the coroutine touches it no more.
+        Some((state == OVER).then(|| self.place.with_mut(|place| unsafe { (*place).take() })))
+    }
+
+    /// Has `waker` woken at the end. False if it is over, and there is no need to wait.
+    ///
+    /// # Safety
+    /// By the handle. If `here`, then by a coroutine of the same loop as the one it waits for, whose waker is lent
+    /// until [`leave`](Ending::leave) or [`detach`](Ending::detach).
+    #[inline]
+    pub(crate) unsafe fn expect(&self, waker: ManuallyDrop<Waker>, here: bool) -> bool {
+        // SAFETY: the coroutine does not look at it in a state without a waker.
+        self.waker.with_mut(|place| unsafe { *place = Some(waker) });
+        if here {
+            let open = self.state.load(Ordering::Relaxed) == OPEN;
+            if open {
+                self.state.store(HERE, Ordering::Relaxed);
+            }
+            return open;
+        }
+        let open =
+            self.state.compare_exchange(OPEN, WAITED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !open {
+            self.drop_waker();
+        }
+        open
+    }
+
+    /// Nobody waits any more, if anybody does.
+    ///
+    /// # Safety
+    /// By the handle.
+    #[inline]
+    pub(crate) unsafe fn leave(&self) {
+        self.take_waker_back(OPEN);
+    }
+
+    /// There is no handle any more. Returns the result, if there is one that nobody has taken.
+    ///
+    /// # Safety
+    /// By the handle, as the last thing it does. `T` is what the coroutine leaves.
+    #[inline]
+    pub(crate) unsafe fn detach<T>(&self) -> Option<thread::Result<T>> {
+        if self.state.load(Ordering::Relaxed) == TAKEN {
+            return None;
+        }
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let detached = self.take_waker_back(DETACHED)
+            || self.state.compare_exchange(OPEN, DETACHED, order.0, order.1).is_ok();
+        // SAFETY: from then on, the coroutine drops its result. Else it is over.
+        if detached { None } else { unsafe { self.take() }.flatten() }
+    }
+
+    /// From a state with a waker to one without. False if it was in another state.
+    #[inline]
+    fn take_waker_back(&self, next: u8) -> bool {
+        match self.state.load(Ordering::Relaxed) {
+            HERE => {
+                self.state.store(next, Ordering::Relaxed); // it was only lent
+                true
+            }
+            WAITED => {
+                let order = (Ordering::AcqRel, Ordering::Acquire);
+                let is_back = self.state.compare_exchange(WAITED, next, order.0, order.1).is_ok();
+                if is_back {
+                    self.drop_waker();
+                }
+                is_back
+            }
+            _ => false,
+        }
+    }
+
+    /// In a state without one.
+    fn drop_waker(&self) {
+        // SAFETY: nobody but the handle looks at it now.
+        let waker = self.waker.with_mut(|place| unsafe { (*place).take() });
+        drop(waker.map(ManuallyDrop::into_inner));
+    }
+}
