@@ -48,6 +48,8 @@ pub(crate) struct Frame {
     pub(crate) deadline: Cell<Option<Instant>>,
     /// How many waits have failed because it is cancelled.
     pub(crate) cancelled_waits: Cell<u32>,
+    /// How many waits were over before it had waited.
+    lucky_waits: Cell<u32>,
     /// How many [`no_park`](crate::no_park())s are around what runs now.
     pub(crate) no_park: Cell<u32>,
     /// Waits that must come to their end, whatever happens.
@@ -71,6 +73,7 @@ pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Cor
             locals: Locals::default(),
             deadline: Cell::new(None),
             cancelled_waits: Cell::new(0),
+            lucky_waits: Cell::new(0),
             no_park: Cell::new(0),
             shields: Cell::new(0),
         };
@@ -171,6 +174,23 @@ impl Frame {
     pub(crate) fn give_way(&self) {
         self.scheduler().push(Rc::clone(&self.task));
         self.suspend();
+    }
+
+    /// Whether it keeps nobody waiting if it goes on for a moment.
+    pub(crate) fn has_a_moment(&self) -> bool {
+        self.no_park.get() == 0
+            && self.scheduler().has_nobody_ready()
+            && self.scheduler().is_turning()
+    }
+
+    /// It has what it waited for, without having waited. If that was so for the `limit`th time, it gives way.
+    pub(crate) fn was_lucky(&self, limit: u32) -> bool {
+        self.lucky_waits.set(self.lucky_waits.get() + 1);
+        if self.lucky_waits.get() >= limit && !std::thread::panicking() {
+            self.lucky_waits.set(0);
+            self.give_way();
+        }
+        true
     }
 
     #[inline]

@@ -63,6 +63,7 @@ mod deadline;
 mod deadlock;
 mod ending;
 pub mod generator;
+mod inbox;
 mod join;
 mod listing;
 mod local;

@@ -14,6 +14,7 @@
 use crate::coroutine::{CoroutineId, Ids};
 use crate::current;
 use crate::deadlock;
+use crate::inbox::Inbox;
 use crate::join::JoinHandle;
 use crate::listing;
 use crate::sleeper::Sleeper;
@@ -44,6 +45,9 @@ pub(crate) struct Scheduler {
     ready: RefCell<VecDeque<Rc<Task>>>,
     spare: RefCell<Vec<Rc<Task>>>,
     ids: Ids,
+    inbox: Arc<Inbox>,
+    /// Memory for what comes in next.
+    emptied: Cell<Vec<(Key, u64)>>,
     /// A deferred job is on its way that runs those who are ready, or is running.
     awake: Cell<bool>,
     /// The loop's time when it last ran coroutines.
@@ -64,6 +68,8 @@ impl Scheduler {
             ready: RefCell::default(),
             spare: RefCell::default(),
             ids: Ids::new(),
+            inbox: Arc::default(),
+            emptied: Cell::default(),
             awake: Cell::new(false),
             now: Cell::new(lp.now()),
             stop_when_empty: Cell::new(false),
@@ -147,6 +153,15 @@ impl Scheduler {
         }
     }
 
+    /// Takes in what other threads have left in the inbox.
+    pub(crate) fn take_in(&self) {
+        let mut waits = self.inbox.take(self.emptied.take());
+        for (key, ticket) in waits.drain(..) {
+            self.make_ready(key, ticket);
+        }
+        self.emptied.set(waits);
+    }
+
     /// Puts it at the end of the queue. Only in a turn of the loop.
     #[inline]
     pub(crate) fn push(&self, task: Rc<Task>) {
@@ -160,6 +175,15 @@ impl Scheduler {
         if !self.awake.replace(true) {
             defer(&current_loop());
         }
+    }
+
+    pub(crate) fn has_nobody_ready(&self) -> bool {
+        self.ready.borrow().is_empty()
+    }
+
+    /// Wakes of other threads: as many at a time as there are.
+    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
     }
 
     fn run_ready(&self, lp: &Loop) {

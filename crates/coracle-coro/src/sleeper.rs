@@ -23,16 +23,17 @@
 use crate::coroutine::CoroutineId;
 use crate::current::Caller;
 use crate::ending::Ending;
+use crate::inbox::{self, Inbox};
 use crate::scheduler::Scheduler;
 use crate::task::Key;
 use crate::waiter::Woken;
-use coracle_loop::{Loop, LoopHandle, PostError};
+use coracle_loop::LoopHandle;
 use slotmap::{Key as _, KeyData};
 use std::fmt;
 use std::panic::Location;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
 /// The states of a wait, in the two low bits of the word.
@@ -70,11 +71,12 @@ pub(crate) struct Sleeper {
 /// Where it is to be told.
 enum Home {
     Thread(Thread),
-    /// The key is that of its task, and the scheduler is its own, from when the loop has a task for it.
+    /// The key is that of its task, and the others are of its scheduler, from when the loop has a task for it.
     Loop {
         handle: LoopHandle,
         key: AtomicU64,
         scheduler: AtomicPtr<Scheduler>,
+        inbox: OnceLock<Arc<Inbox>>,
     },
 }
 
@@ -86,7 +88,8 @@ impl Sleeper {
         spawned: &'static Location<'static>,
     ) -> Sleeper {
         let (key, scheduler) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
-        Sleeper::new(Home::Loop { handle, key, scheduler }, id, name, spawned)
+        let home = Home::Loop { handle, key, scheduler, inbox: OnceLock::new() };
+        Sleeper::new(home, id, name, spawned)
     }
 
     fn of_thread() -> Sleeper {
@@ -153,7 +156,8 @@ impl Sleeper {
     /// It has a task now.
     #[inline]
     pub(crate) fn settle(&self, owner: &Scheduler, task: Key) {
-        if let Home::Loop { key, scheduler, .. } = &self.home {
+        if let Home::Loop { key, scheduler, inbox, .. } = &self.home {
+            inbox.get_or_init(|| Arc::clone(owner.inbox()));
             key.store(task.data().as_ffi(), Ordering::Relaxed);
             scheduler.store(std::ptr::from_ref(owner).cast_mut(), Ordering::Relaxed);
         }
@@ -219,19 +223,20 @@ impl Sleeper {
         first
     }
 
+    /// The wait with this ticket was ended by who calls: has the one who waits go on.
     #[inline]
-    fn tell(&self, ticket: u64) {
+    pub(crate) fn tell(&self, ticket: u64) {
         match &self.home {
             Home::Thread(thread) => thread.unpark(),
-            Home::Loop { handle, key, scheduler } => {
+            Home::Loop { handle, key, scheduler, inbox } => {
                 let key = Key::from(KeyData::from_ffi(key.load(Ordering::Relaxed)));
                 if handle.is_current() {
                     // SAFETY: this is a turn of its loop, which keeps its scheduler; and it has a task, or else
                     // it could not have begun a wait.
                     let scheduler = unsafe { &*scheduler.load(Ordering::Relaxed) };
                     scheduler.make_ready(key, ticket);
-                } else {
-                    tell_elsewhere(handle, key, ticket);
+                } else if let Some(inbox) = inbox.get() {
+                    inbox.put(handle, key, ticket);
                 }
             }
         }
@@ -245,7 +250,7 @@ impl Sleeper {
         match &self.home {
             Home::Loop { handle, .. } if !handle.is_current() => {
                 let sleeper = Arc::clone(self);
-                post(handle, move |_| sleeper.strike());
+                inbox::post(handle, move |_| sleeper.strike());
             }
             // A coroutine of this loop has either begun its wait, or will look at the flag when it does. A thread
             // looks at the flag after it has begun, and we look for a wait after the flag: one sees the other.
@@ -296,19 +301,6 @@ impl Sleeper {
             let order = (Ordering::AcqRel, Ordering::Acquire);
             let _ = self.park.compare_exchange(ticket, NOTHING, order.0, order.1);
         }
-    }
-}
-
-#[cold]
-fn tell_elsewhere(handle: &LoopHandle, key: Key, ticket: u64) {
-    post(handle, move |lp| Scheduler::of(lp).make_ready(key, ticket));
-}
-
-/// A wake-up must not be lost, so a loop that is behind with its posted jobs is waited for. One that is gone has
-/// nobody left who waits.
-fn post(handle: &LoopHandle, job: impl FnOnce(&Loop) + Clone + Send + 'static) {
-    while handle.post(job.clone()) == Err(PostError::Full) {
-        thread::yield_now();
     }
 }
 

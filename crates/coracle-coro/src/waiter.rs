@@ -28,6 +28,14 @@ const LIMIT_CANCELLED_WAITS: u32 = 32;
 /// The longest that a cancelled coroutine is made to wait.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
+/// How often one looks for a moment: first after 1, 2, 4, … pauses of the processor, then after letting other
+/// threads run.
+const LOOKS: u32 = 7;
+const LOOKS_BETWEEN_OTHER_THREADS: u32 = 4;
+
+/// A coroutine that was woken so often without having waited gives way to the others of its loop.
+const LUCKY_LOOKS: u32 = 16;
+
 /// What is said to who waits in a callback.
 pub(crate) const REFUSAL: &str = "cannot wait in a callback of a loop, which would wait with it: \
      `spawn` a coroutine from here, and wait there";
@@ -82,6 +90,29 @@ impl Waiter {
     #[inline]
     pub(crate) fn is_of_the_loop_of(&self, other: &Sleeper) -> bool {
         current::with(|frame| frame.is_some_and(|frame| frame.scheduler().owns(other)))
+    }
+
+    /// Whether it is woken in a moment, by another thread that is just about to do it. Not if there is anything
+    /// better to do: for a coroutine, if another one is ready.
+    pub(crate) fn is_woken_in_a_moment(&self) -> bool {
+        current::with(|frame| match frame {
+            Some(frame) => frame.has_a_moment() && self.look() && frame.was_lucky(LUCKY_LOOKS),
+            None => self.look(),
+        })
+    }
+
+    fn look(&self) -> bool {
+        for look in 0..LOOKS + LOOKS_BETWEEN_OTHER_THREADS {
+            if self.sleeper.outcome(self.ticket).is_some() {
+                return true;
+            }
+            if look < LOOKS {
+                (0..1 << look).for_each(|_| std::hint::spin_loop());
+            } else {
+                thread::yield_now();
+            }
+        }
+        false
     }
 
     /// Until woken, or `deadline`. A wake that came before is not lost.
@@ -187,6 +218,18 @@ impl Waker {
     /// ended before, by whatever. Any thread; no lock and no system call if both are of one loop.
     pub(crate) fn wake(&self) -> bool {
         self.sleeper.end_and_tell(self.ticket, Woken::Woken)
+    }
+
+    /// As [`wake`](Waker::wake), but whoever waits is told later, by [`tell`](Waker::tell): for who holds a lock.
+    #[inline]
+    pub(crate) fn claim(&self) -> bool {
+        self.sleeper.end(self.ticket, Woken::Woken)
+    }
+
+    /// After [`claim`](Waker::claim).
+    #[inline]
+    pub(crate) fn tell(&self) {
+        self.sleeper.tell(self.ticket);
     }
 
     fn time_out(&self) {

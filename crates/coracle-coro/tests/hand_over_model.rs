@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 /// What `src/primitive.rs` takes from std, from loom. `new` is `const` there, so here things are made at first
 /// use.
 mod primitive {
+    use loom::sync::atomic::fence;
     use std::sync::OnceLock;
     use std::sync::atomic::Ordering;
 
@@ -29,8 +30,21 @@ mod primitive {
             self.1.get_or_init(|| loom::sync::atomic::AtomicUsize::new(self.0))
         }
 
+        /// loom knows `SeqCst` of fences only, so these are spelled out.
         pub(crate) fn load(&self, order: Ordering) -> usize {
+            if order == Ordering::SeqCst {
+                fence(order);
+                return self.inner().load(Ordering::Acquire);
+            }
             self.inner().load(order)
+        }
+
+        pub(crate) fn store(&self, value: usize, order: Ordering) {
+            if order == Ordering::SeqCst {
+                self.inner().swap(value, Ordering::AcqRel);
+                return fence(order);
+            }
+            self.inner().store(value, order);
         }
 
         pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
@@ -108,6 +122,10 @@ mod waiter {
             Waker(Arc::clone(&self.0))
         }
 
+        pub(crate) fn is_woken_in_a_moment(&self) -> bool {
+            false
+        }
+
         pub(crate) fn wait(self, deadline: Option<Instant>) -> Woken {
             let mut state = self.0.0.lock().unwrap();
             while *state == State::Waiting {
@@ -123,13 +141,24 @@ mod waiter {
 
     impl Waker {
         pub(crate) fn wake(&self) -> bool {
+            let counted = self.claim();
+            if counted {
+                self.tell();
+            }
+            counted
+        }
+
+        pub(crate) fn claim(&self) -> bool {
             let mut state = self.0.0.lock().unwrap();
             let counted = *state == State::Waiting;
             if counted {
                 *state = State::Woken;
-                self.0.1.notify_one();
             }
             counted
+        }
+
+        pub(crate) fn tell(&self) {
+            self.0.1.notify_one();
         }
     }
 }
@@ -138,8 +167,12 @@ mod waiter {
 mod channel;
 #[path = "../src/sync/channel_arms.rs"]
 mod channel_arms;
+#[path = "../src/sync/channel_core.rs"]
+mod channel_core;
 #[path = "../src/sync/channel_error.rs"]
 mod channel_error;
+#[path = "../src/sync/channel_wait.rs"]
+mod channel_wait;
 /// Time, of which the model has none.
 mod deadline {
     pub(crate) fn after(timeout: std::time::Duration) -> Option<std::time::Instant> {
@@ -160,7 +193,8 @@ mod sync {
     pub(crate) use crate::channel::{Receiver, Sender};
     pub(crate) use crate::select::{__choose, __choose_now, Arm, IntoArm, Select, Wait, after};
     pub(crate) use crate::{
-        channel, channel_arms, channel_error, deadline, failure, line, permits, select,
+        channel, channel_arms, channel_core, channel_error, channel_wait, deadline, failure, line,
+        permits, select,
     };
 
     /// Chance is a matter of `src/sync/chance.rs`; a model must do the same every time.
@@ -168,15 +202,45 @@ mod sync {
         pub(crate) fn below(_: usize) -> usize {
             0
         }
+
+        use std::cell::Cell;
+
+        std::thread_local! {
+            /// Makes a thread look like another one.
+            pub(crate) static PRETENDED: Cell<usize> = const { Cell::new(0) };
+        }
+
+        pub(crate) fn thread() -> usize {
+            let mut hasher = std::hash::DefaultHasher::new();
+            std::hash::Hash::hash(&loom::thread::current().id(), &mut hasher);
+            std::hash::Hasher::finish(&hasher) as usize ^ PRETENDED.get()
+        }
     }
 }
 
-use channel::{Receiver, Sender, channel};
+use channel::{Receiver, Sender};
 use channel_error::{RecvTimeoutError, SendTimeoutError};
 use failure::Failure;
 use line::Line;
 use permits::Permits;
 use select::{Arm, Select};
+
+/// A channel, of which everything is made: loom wants that before there are threads.
+fn channel<T: std::fmt::Debug>(limit: usize) -> (Sender<T>, Receiver<T>) {
+    let (sender, receiver) = channel::channel(limit);
+    receiver.try_recv().unwrap_err();
+    (sender, receiver)
+}
+
+/// A channel between threads, whose buffer needs no lock.
+fn channel_with_ring(limit: usize) -> (Sender<u32>, Receiver<u32>) {
+    let (sender, receiver) = channel(limit);
+    sync::chance::PRETENDED.set(1);
+    sender.send(0).unwrap();
+    sync::chance::PRETENDED.set(0);
+    receiver.recv().unwrap();
+    (sender, receiver)
+}
 
 /// A deadline: whoever has one gives up at any moment.
 fn any_moment() -> Option<Instant> {
@@ -338,6 +402,62 @@ fn s22_the_end_of_the_other_side_is_heard() {
         let receiving = spawn(move || drop(receiver));
         assert!(sender.send(7).is_err());
         receiving.join().unwrap();
+    });
+}
+
+#[test]
+fn s23_message_past_the_lock_reaches_who_is_about_to_wait() {
+    explore(3, || {
+        let (sender, receiver) = channel_with_ring(1);
+        let sending = spawn(move || (sender.send(7), sender)); // it is not gone before
+        assert_eq!(receiver.recv(), Ok(7));
+        sending.join().unwrap().0.unwrap();
+    });
+}
+
+#[test]
+fn s23_room_past_the_lock_reaches_who_is_about_to_wait() {
+    explore(3, || {
+        let (sender, receiver) = channel_with_ring(1);
+        sender.send(1).unwrap();
+        let receiving = spawn(move || (receiver.recv(), receiver));
+        sender.send(2).unwrap();
+        let (received, receiver) = receiving.join().unwrap();
+        assert_eq!((received, receiver.try_recv()), (Ok(1), Ok(2)));
+    });
+}
+
+#[test]
+fn s23_two_receivers_past_the_lock_have_a_message_each() {
+    explore(2, || {
+        let (sender, receiver) = channel_with_ring(2);
+        let other = {
+            let receiver = receiver.clone();
+            spawn(move || receiver.recv().unwrap())
+        };
+        let sending = spawn(move || {
+            sender.send(1).unwrap();
+            sender.send(2).unwrap();
+            sender
+        });
+        assert_eq!(receiver.recv().unwrap() + other.join().unwrap(), 3);
+        sending.join().unwrap();
+    });
+}
+
+#[test]
+fn s23_message_that_nobody_will_receive_is_dropped() {
+    explore(3, || {
+        let (sender, receiver) = channel(1);
+        let message = Arc::new(());
+        sync::chance::PRETENDED.set(1);
+        sender.send(Arc::clone(&message)).unwrap();
+        sync::chance::PRETENDED.set(0);
+        receiver.recv().unwrap();
+        let receiving = spawn(move || drop(receiver));
+        let _ = sender.send(Arc::clone(&message));
+        receiving.join().unwrap();
+        assert_eq!(Arc::strong_count(&message), 1, "the sender is still there, and has nothing");
     });
 }
 

@@ -1,27 +1,12 @@
-//! From one to another: a queue with a limit, and a line of waiters at either end.
-//!
-//! ```text
-//!   sending (each with its message)        buffer                receiving
-//!   ┌───┐┌───┐┌───┐                  ┌───┬───┬───┬───┐           ┌───┐┌───┐
-//!   │ 7 ││ 6 ││ 5 │ ───────────────► │ 4 │ 3 │ 2 │ 1 │ ────────► │   ││   │
-//!   └───┘└───┘└───┘  when there is   └───┴───┴───┴───┘           └───┘└───┘
-//!                    room            at most `limit`
-//!       waits only while the buffer is full          waits only while it is empty
-//! ```
-//!
-//! A message goes to who has waited longest for it, from who has waited longest with it; with a limit of 0 it
-//! goes from hand to hand. Whoever serves a waiter wakes it first, under the lock: only if that counts has the
-//! message changed hands. So a waiter whose time is up at that moment has its message, or another gets what was
-//! meant for it.
+//! From one to another: a queue with a limit. What the two ends share is in `channel_core.rs`.
 
-use crate::primitive::Lock;
 use crate::sync::channel_arms::{Receiving, Sending};
+use crate::sync::channel_core::Core;
 use crate::sync::channel_error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-use crate::sync::line::{Line, Ticket};
+use crate::sync::channel_wait;
 use crate::sync::select::{self, Arm, IntoArm};
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,89 +33,16 @@ use std::time::Duration;
 /// [`Disconnected`](RecvError::Disconnected). When all receivers are gone, what is left is dropped, and senders
 /// get their messages back.
 ///
-/// There is no channel without a limit. Memory for the buffer is taken as it fills.
+/// There is no channel without a limit. Memory for the buffer is taken as it fills; or, when threads share
+/// it, all at once if it is not much.
 pub fn channel<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
-    let state = State {
-        limit,
-        buffer: VecDeque::new(),
-        sending: Line::new(),
-        receiving: Line::new(),
-        served: Vec::new(),
-        senders: 1,
-        receivers: 1,
-    };
-    let shared = Arc::new(Lock::new(state));
-    (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
-}
-
-pub(super) struct State<T> {
-    limit: usize,
-    buffer: VecDeque<T>,
-    pub(super) sending: Line<Offer<T>>,
-    /// Each with the name of its party.
-    pub(super) receiving: Line<usize>,
-    /// Messages of receivers that were woken, and have not come for them yet.
-    pub(super) served: Vec<(Ticket, T)>,
-    /// Handles, not those who wait.
-    senders: usize,
-    receivers: usize,
-}
-
-/// A message that waits to be sent.
-pub(super) struct Offer<T> {
-    pub(super) message: T,
-    pub(super) party: usize,
-}
-
-impl<T> State<T> {
-    /// Sends at once, or gives it back.
-    fn send(&mut self, message: T) -> Result<(), TrySendError<T>> {
-        if self.receivers == 0 {
-            return Err(TrySendError::Disconnected(message));
-        }
-        if let Some((ticket, _)) = self.receiving.wake_first() {
-            self.served.push((ticket, message));
-        } else if self.buffer.len() < self.limit {
-            self.buffer.push_back(message);
-        } else {
-            return Err(TrySendError::Full(message));
-        }
-        Ok(())
-    }
-
-    /// Whether sending again may be of use, for somebody who is not of `party`.
-    pub(super) fn may_send(&self, party: usize) -> bool {
-        self.receivers == 0
-            || self.buffer.len() < self.limit
-            || self.receiving.has(|other| *other != party)
-    }
-
-    /// Receives at once.
-    fn receive(&mut self) -> Result<T, TryRecvError> {
-        let first = self.buffer.pop_front();
-        let offer = self.sending.wake_first().map(|(_, offer)| offer.message);
-        match (first, offer) {
-            (Some(message), offer) => {
-                self.buffer.extend(offer); // there is room now
-                Ok(message)
-            }
-            (None, Some(message)) => Ok(message),
-            (None, None) if self.senders == 0 => Err(TryRecvError::Disconnected),
-            (None, None) => Err(TryRecvError::Empty),
-        }
-    }
-
-    /// Whether receiving again may be of use, for somebody who is not of `party`.
-    pub(super) fn may_receive(&self, party: usize) -> bool {
-        self.senders == 0
-            || !self.buffer.is_empty()
-            || self.sending.has(|offer| offer.party != party)
-    }
+    let core = Arc::new(Core::new(limit));
+    (Sender { core: Arc::clone(&core) }, Receiver { core })
 }
 
 /// The end of a [`channel`] that messages go into. A clone is the same end.
 pub struct Sender<T> {
-    pub(super) shared: Arc<Lock<State<T>>>,
+    pub(super) core: Arc<Core<T>>,
 }
 
 impl<T> Sender<T> {
@@ -147,23 +59,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// All receivers are gone, or the coroutine was cancelled while it waited. The message is in the error.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
-        let message = match self.try_send(message) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Disconnected(message)) => {
-                return Err(SendError::Disconnected(message));
-            }
-            Err(TrySendError::Full(message)) => message,
-        };
-        let mut slot = Some(message);
-        let mut arm = self.sending(&mut slot);
-        let chosen = select::choose(&mut [&mut arm]);
-        let sent = chosen.map(|_| arm.output());
-        match (sent, slot) {
-            (Ok(Ok(())), _) => Ok(()),
-            (Ok(Err(_)), Some(message)) => Err(SendError::Disconnected(message)),
-            (Err(_), Some(message)) => Err(SendError::Cancelled(message)),
-            (_, None) => unreachable!("what was not sent is in its slot"),
-        }
+        channel_wait::send(&self.core, message)
     }
 
     /// Sends a message if that can be done at once. With a limit of 0, that is when a receiver waits.
@@ -178,7 +74,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is full, or all receivers are gone. The message is in the error.
     pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
-        self.shared.lock().send(message)
+        self.core.try_send(message)
     }
 
     /// As [`send`](Sender::send), but waits no longer than `timeout`.
@@ -250,7 +146,7 @@ impl<T> Sender<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.shared.lock().buffer.len()
+        self.core.len()
     }
 
     /// Whether the buffer is empty, at one moment. Any thread.
@@ -271,7 +167,7 @@ impl<T> Sender<T> {
 /// `for message in &receiver` waits for each, and ends when all senders are gone (or the coroutine is
 /// cancelled).
 pub struct Receiver<T> {
-    pub(super) shared: Arc<Lock<State<T>>>,
+    pub(super) core: Arc<Core<T>>,
 }
 
 impl<T> Receiver<T> {
@@ -290,16 +186,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// There is no message and all senders are gone, or the coroutine was cancelled while it waited.
     pub fn recv(&self) -> Result<T, RecvError> {
-        match self.try_recv() {
-            Ok(message) => return Ok(message),
-            Err(TryRecvError::Disconnected) => return Err(RecvError::Disconnected),
-            Err(TryRecvError::Empty) => {}
-        }
-        let mut arm = self.receiving();
-        match select::choose(&mut [&mut arm]) {
-            Ok(_) => arm.output(),
-            Err(_) => Err(RecvError::Cancelled),
-        }
+        channel_wait::receive(&self.core)
     }
 
     /// Receives a message if that can be done at once.
@@ -315,7 +202,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// There is no message, or there is none and all senders are gone.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.shared.lock().receive()
+        self.core.try_receive()
     }
 
     /// As [`recv`](Receiver::recv), but waits no longer than `timeout`.
@@ -395,7 +282,7 @@ impl<T> Receiver<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.shared.lock().buffer.len()
+        self.core.len()
     }
 
     /// Whether the buffer is empty, at one moment. Any thread.
@@ -412,46 +299,33 @@ impl<T> Receiver<T> {
     /// How many wait to send, and to receive.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> (usize, usize) {
-        let state = self.shared.lock();
-        (state.sending.len(), state.receiving.len())
+        self.core.waiting()
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        self.shared.lock().senders += 1;
-        Sender { shared: Arc::clone(&self.shared) }
+        self.core.add_sender();
+        Sender { core: Arc::clone(&self.core) }
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
-        self.shared.lock().receivers += 1;
-        Receiver { shared: Arc::clone(&self.shared) }
+        self.core.add_receiver();
+        Receiver { core: Arc::clone(&self.core) }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.senders -= 1;
-        if state.senders == 0 {
-            state.receiving.call_all();
-        }
+        self.core.remove_sender();
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.receivers -= 1;
-        if state.receivers == 0 {
-            state.sending.call_all();
-            let left = std::mem::take(&mut state.buffer);
-            drop(state);
-            // What a message does when it is dropped is not ours, and may come back here.
-            drop(left);
-        }
+        self.core.remove_receiver();
     }
 }
 

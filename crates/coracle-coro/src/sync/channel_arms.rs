@@ -1,6 +1,7 @@
-//! The two ends of a channel as arms of a select. Waiting for one of them alone is a select of one arm.
+//! The two ends of a channel as arms of a select.
 
-use crate::sync::channel::{Offer, Receiver, Sender};
+use crate::sync::channel::{Receiver, Sender};
+use crate::sync::channel_core::Offer;
 use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::sync::failure::Failure;
 use crate::sync::line::Ticket;
@@ -37,21 +38,14 @@ impl<T> Wait for Receiving<'_, T> {
     }
 
     fn join(&mut self, party: &Party) -> bool {
-        let mut state = self.receiver.shared.lock();
-        if state.may_receive(party.name) {
-            return false;
-        }
-        self.ticket = Some(state.receiving.join(party.waker.clone(), party.name));
-        true
+        self.ticket = self.receiver.core.join_receivers(party.waker.clone(), party.name);
+        self.ticket.is_some()
     }
 
     fn leave(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        let mut state = self.receiver.shared.lock();
-        if state.receiving.leave(ticket).is_none() {
-            let served = state.served.iter().position(|(whose, _)| *whose == ticket);
-            let served = served.expect("who was taken off the line was served");
-            self.result = Some(Ok(state.served.swap_remove(served).1));
+        if let Some(message) = self.receiver.core.leave_receivers(ticket, None) {
+            self.result = Some(Ok(message));
         }
     }
 
@@ -116,21 +110,19 @@ impl<T> Wait for Sending<'_, T> {
     }
 
     fn join(&mut self, party: &Party) -> bool {
-        let mut state = self.sender.shared.lock();
-        if self.slot.is_some() && state.may_send(party.name) {
-            return false;
+        let Some(message) = self.slot.take() else { return true };
+        let offer = Offer { message, party: party.name };
+        match self.sender.core.join_senders(party.waker.clone(), offer) {
+            Ok(ticket) => self.ticket = Some(ticket),
+            Err(offer) => *self.slot = Some(offer.message),
         }
-        if let Some(message) = self.slot.take() {
-            let offer = Offer { message, party: party.name };
-            self.ticket = Some(state.sending.join(party.waker.clone(), offer));
-        }
-        true
+        self.ticket.is_some()
     }
 
     fn leave(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        match self.sender.shared.lock().sending.leave(ticket) {
-            Some(offer) => *self.slot = Some(offer.message),
+        match self.sender.core.leave_senders(ticket, None) {
+            Some(message) => *self.slot = Some(message),
             None => self.result = Some(Ok(())),
         }
     }

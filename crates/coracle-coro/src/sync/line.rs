@@ -35,6 +35,17 @@ struct Entry<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
+/// Somebody whose wait has ended, and who does not know it yet.
+#[must_use = "it is told when this is dropped"]
+pub(crate) struct Claimed(Waker);
+
+impl Drop for Claimed {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.tell();
+    }
+}
+
 impl<T> Line<T> {
     pub(crate) const fn new() -> Line<T> {
         Line { entries: VecDeque::new(), next: 0 }
@@ -66,6 +77,23 @@ impl<T> Line<T> {
     /// Whether there is somebody in it who may be worth waking.
     pub(crate) fn has(&self, mut worth: impl FnMut(&T) -> bool) -> bool {
         self.entries.iter().any(|entry| !entry.gone && worth(&entry.item))
+    }
+
+    /// Wakes the first who still waits, and takes it off. It is told when the [`Claimed`] is dropped, which
+    /// is best done without the lock: it will want the lock, too.
+    pub(crate) fn claim_first(&mut self) -> Option<(Ticket, T, Claimed)> {
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            if entry.gone {
+                continue;
+            }
+            if entry.waker.claim() {
+                let entry = self.entries.remove(at)?;
+                return Some((entry.ticket, entry.item, Claimed(entry.waker)));
+            }
+            entry.gone = true;
+        }
+        None
     }
 
     /// Wakes the first who still waits, and takes it off.

@@ -7,6 +7,7 @@
 //! exact is checked under the simulator's virtual clock.
 
 mod cancelling;
+mod handing_over;
 mod harness;
 mod joining;
 mod scoping;
@@ -100,6 +101,11 @@ suite! {
             s11_panic_of_a_child_is_an_error,
             s11_cancelled_parent_waits_for_its_children,
             s11_timeout_around_a_scope_cancels_its_children,
+        }
+        handing_over::{
+            s22_coroutines_of_one_loop_hand_over,
+            s22_cancelled_receiver_takes_nothing,
+            s23_coroutines_of_two_loops_hand_over,
         }
         seeing::{
             s49_list_has_name_state_and_place,

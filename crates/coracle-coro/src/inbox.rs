@@ -1,0 +1,37 @@
+//! Wakes of a loop's coroutines that come from other threads: those that come together cost one posted job.
+
+use crate::scheduler::Scheduler;
+use crate::task::Key;
+use coracle_loop::{Loop, LoopHandle, PostError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// Waits that are over, of which the loop is to be told. Whoever puts the first one in posts a job that takes all.
+#[derive(Default)]
+pub(crate) struct Inbox(Mutex<Vec<(Key, u64)>>);
+
+impl Inbox {
+    /// The wait with this ticket, of the task with this key, is over. Any thread.
+    pub(crate) fn put(&self, handle: &LoopHandle, key: Key, ticket: u64) {
+        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.push((key, ticket));
+        let first = waits.len() == 1;
+        drop(waits);
+        if first {
+            post(handle, |lp| Scheduler::of(lp).take_in());
+        }
+    }
+
+    /// Takes all, and leaves `empty` for the next.
+    pub(crate) fn take(&self, empty: Vec<(Key, u64)>) -> Vec<(Key, u64)> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
+    }
+}
+
+/// A wake-up must not be lost, so a loop that is behind with its posted jobs is waited for. One that is gone has
+/// nobody left who waits.
+pub(crate) fn post(handle: &LoopHandle, job: impl FnOnce(&Loop) + Clone + Send + 'static) {
+    while handle.post(job.clone()) == Err(PostError::Full) {
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,522 @@
+//! What the ends of a channel share: its messages, and a line of waiters at either end.
+//!
+//! ```text
+//!   sending (each with its message)        buffer                receiving
+//!   ┌───┐┌───┐┌───┐                  ┌───┬───┬───┬───┐           ┌───┐┌───┐
+//!   │ 7 ││ 6 ││ 5 │ ───────────────► │ 4 │ 3 │ 2 │ 1 │ ────────► │   ││   │
+//!   └───┘└───┘└───┘  when there is   └───┴───┴───┴───┘           └───┘└───┘
+//!                    room            at most `limit`
+//!       waits only while the buffer is full          waits only while it is empty
+//! ```
+//!
+//! A message goes to who has waited longest for it, from who has waited longest with it; with a limit of 0 it
+//! goes from hand to hand. Whoever serves a waiter ends its wait first, under the lock: only if that counts
+//! has the message changed hands. So a waiter whose time is up at that moment has its message, or another
+//! gets what was meant for it.
+//!
+//! # Past the lock
+//! When the ends are used by different threads, the buffer is a ring that needs no lock (crossbeam's
+//! `ArrayQueue`). Then the lock is for the lines only, and the flags say who has to take it:
+//!
+//! ```text
+//!   send:    no sender waits? ──► push ──► does a receiver wait? ──► lock, and serve it
+//!   receive: no receiver waits? ─► pop ──► does a sender wait? ────► lock, and take its message in
+//!   to wait: lock ──► say so in the flags ──► try once more ──► join the line
+//! ```
+//!
+//! Who passes by looks at the flags *after* it has moved an end of the ring, and who wants to wait looks into
+//! the ring *after* it has set its flag. So one of the two sees the other.
+
+use crate::primitive::{AtomicUsize, Lock};
+use crate::sync::chance;
+use crate::sync::channel_error::{TryRecvError, TrySendError};
+use crate::sync::line::{Claimed, Line, Ticket};
+use crate::waiter::Waker;
+use crossbeam_queue::ArrayQueue;
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize as Seen, Ordering};
+
+/// The largest ring. It is made with all its room; a larger buffer grows as it fills, and stays under the lock.
+const LIMIT_RING_BYTES: usize = 64 << 10;
+
+/// Senders wait, or messages for which there was no room after all.
+const SENDERS_WAIT: usize = 1;
+/// Receivers wait.
+const RECEIVERS_WAIT: usize = 2;
+/// All receivers are gone.
+const CLOSED: usize = 4;
+/// There are messages that come before those in the ring.
+const FRONT: usize = 8;
+/// There is no ring.
+const LOCKED: usize = 16;
+
+pub(super) struct Core<T> {
+    /// Changed under the lock only, and looked at by everybody.
+    flags: AtomicUsize,
+    /// The threads that were last seen at the ends; 0 for none. Only speed depends on them.
+    sender: Seen,
+    receiver: Seen,
+    ring: OnceLock<ArrayQueue<T>>,
+    state: Lock<State<T>>,
+}
+
+struct State<T> {
+    limit: usize,
+    /// What comes before the ring; without one, all there is.
+    front: VecDeque<T>,
+    /// What comes after it.
+    back: VecDeque<T>,
+    sending: Line<Offer<T>>,
+    /// Each with the name of its party.
+    receiving: Line<usize>,
+    /// Messages of receivers that were woken, and have not come for them yet.
+    served: Vec<(Ticket, T)>,
+    /// Handles, not those who wait.
+    senders: usize,
+    receivers: usize,
+    sender_hope: Hope,
+    receiver_hope: Hope,
+}
+
+/// A message that waits to be sent.
+pub(super) struct Offer<T> {
+    pub(super) message: T,
+    pub(super) party: usize,
+}
+
+/// A place in a line, and whether it is worth while to look for a moment before one waits there.
+pub(super) struct Queued {
+    pub(super) ticket: Ticket,
+    pub(super) hopeful: bool,
+}
+
+/// Those whose waits have ended, to be told without the lock. There is hardly ever more than one.
+#[derive(Default)]
+struct Told {
+    first: Option<Claimed>,
+    rest: Vec<Claimed>,
+}
+
+impl Told {
+    fn add(&mut self, claimed: Claimed) {
+        match &self.first {
+            None => self.first = Some(claimed),
+            Some(_) => self.rest.push(claimed),
+        }
+    }
+}
+
+impl<T> Core<T> {
+    pub(super) fn new(limit: usize) -> Core<T> {
+        Core {
+            flags: AtomicUsize::new(LOCKED),
+            sender: Seen::new(0),
+            receiver: Seen::new(0),
+            ring: OnceLock::new(),
+            state: Lock::new(State {
+                limit,
+                front: VecDeque::new(),
+                back: VecDeque::new(),
+                sending: Line::new(),
+                receiving: Line::new(),
+                served: Vec::new(),
+                senders: 1,
+                receivers: 1,
+                sender_hope: Hope::default(),
+                receiver_hope: Hope::default(),
+            }),
+        }
+    }
+
+    // --- At once ---------------------------------------------------------------------------------------
+
+    /// Sends at once, or gives it back.
+    #[inline]
+    pub(super) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        self.note(&self.sender);
+        match self.push_past_the_lock(message) {
+            Ok(()) => Ok(()),
+            Err(message) => self.under_lock(|state, told| self.send(state, told, message)),
+        }
+    }
+
+    /// Receives at once.
+    #[inline]
+    pub(super) fn try_receive(&self) -> Result<T, TryRecvError> {
+        self.note(&self.receiver);
+        match self.pop_past_the_lock() {
+            Some(message) => Ok(message),
+            None => self.under_lock(|state, told| self.receive(state, told)),
+        }
+    }
+
+    /// Which thread is at an end.
+    #[inline]
+    fn note(&self, end: &Seen) {
+        let this = chance::thread();
+        if end.load(Ordering::Relaxed) != this {
+            end.store(this, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn push_past_the_lock(&self, message: T) -> Result<(), T> {
+        if self.flags.load(Ordering::Acquire) & (LOCKED | SENDERS_WAIT | CLOSED) != 0 {
+            return Err(message);
+        }
+        let Some(ring) = self.ring.get() else { return Err(message) };
+        ring.push(message)?;
+        if self.flags.load(Ordering::SeqCst) & (RECEIVERS_WAIT | CLOSED) != 0 {
+            self.look_after_a_push();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn pop_past_the_lock(&self) -> Option<T> {
+        if self.flags.load(Ordering::Acquire) & (LOCKED | RECEIVERS_WAIT | FRONT) != 0 {
+            return None;
+        }
+        let message = self.ring.get()?.pop()?;
+        if self.flags.load(Ordering::SeqCst) & SENDERS_WAIT != 0 {
+            self.under_lock(|state, told| self.take_in(state, told));
+        }
+        Some(message)
+    }
+
+    #[cold]
+    fn look_after_a_push(&self) {
+        let left = self.under_lock(|state, told| {
+            self.hand_out(state, told);
+            if state.receivers == 0 { self.take_all(state) } else { VecDeque::new() }
+        });
+        drop(left); // which nobody will receive
+    }
+
+    // --- Under the lock --------------------------------------------------------------------------------
+
+    fn under_lock<R>(&self, act: impl FnOnce(&mut State<T>, &mut Told) -> R) -> R {
+        let mut told = Told::default();
+        let mut state = self.state.lock();
+        let result = act(&mut state, &mut told);
+        self.raise_flags(&state, 0);
+        drop(state);
+        drop(told);
+        result
+    }
+
+    /// Says in the flags how things are, or will be in a moment.
+    fn raise_flags(&self, state: &State<T>, more: usize) {
+        let flag = |is_raised: bool, flag: usize| if is_raised { flag } else { 0 };
+        let flags = more
+            | flag(!state.sending.is_empty() || !state.back.is_empty(), SENDERS_WAIT)
+            | flag(!state.receiving.is_empty(), RECEIVERS_WAIT)
+            | flag(state.receivers == 0, CLOSED)
+            | flag(!state.front.is_empty(), FRONT)
+            | flag(self.ring.get().is_none(), LOCKED);
+        if self.flags.load(Ordering::Relaxed) != flags {
+            self.flags.store(flags, Ordering::SeqCst);
+        }
+    }
+
+    fn send(
+        &self,
+        state: &mut State<T>,
+        told: &mut Told,
+        message: T,
+    ) -> Result<(), TrySendError<T>> {
+        if state.receivers == 0 {
+            return Err(TrySendError::Disconnected(message));
+        }
+        self.make_ring(state);
+        self.hand_out(state, told);
+        if self.is_empty_of(state)
+            && let Some((ticket, _, receiver)) = state.receiving.claim_first()
+        {
+            state.served.push((ticket, message));
+            told.add(receiver);
+            return Ok(());
+        }
+        self.take_in(state, told);
+        if !state.sending.is_empty() {
+            return Err(TrySendError::Full(message));
+        }
+        self.push(state, message).map_err(TrySendError::Full)
+    }
+
+    fn receive(&self, state: &mut State<T>, told: &mut Told) -> Result<T, TryRecvError> {
+        self.make_ring(state);
+        self.hand_out(state, told);
+        if let Some(message) = self.pop(state) {
+            self.take_in(state, told);
+            return Ok(message);
+        }
+        if let Some((_, offer, sender)) = state.sending.claim_first() {
+            told.add(sender);
+            return Ok(offer.message);
+        }
+        Err(if state.senders == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty })
+    }
+
+    /// If there should be a ring, sees to it that there is.
+    fn make_ring(&self, state: &mut State<T>) {
+        let is_small = (1..=LIMIT_RING_BYTES / (size_of::<T>() + 8)).contains(&state.limit);
+        if !is_small || self.ring.get().is_some() || !self.is_between_threads() {
+            return;
+        }
+        let ring = ArrayQueue::new(state.limit);
+        for message in state.front.drain(..) {
+            assert!(ring.push(message).is_ok(), "there are at most so many");
+        }
+        self.ring.get_or_init(|| ring);
+    }
+
+    fn is_between_threads(&self) -> bool {
+        let ends = [&self.sender, &self.receiver].map(|end| end.load(Ordering::Relaxed));
+        ends[0] != ends[1] && !ends.contains(&0)
+    }
+
+    /// Gives messages to receivers that wait, as far as there are any: whoever has put one into the ring without
+    /// seeing them comes here in a moment.
+    fn hand_out(&self, state: &mut State<T>, told: &mut Told) {
+        while state.receiving.has(|_| true)
+            && let Some(message) = self.pop(state)
+        {
+            match state.receiving.claim_first() {
+                Some((ticket, _, receiver)) => {
+                    state.served.push((ticket, message));
+                    told.add(receiver);
+                }
+                None => state.front.push_front(message), // they have given up at this moment
+            }
+        }
+    }
+
+    /// Takes in the messages of senders that wait, as far as there is room.
+    fn take_in(&self, state: &mut State<T>, told: &mut Told) {
+        while let Some(message) = state.back.pop_front() {
+            if let Err(message) = self.push(state, message) {
+                return state.back.push_front(message);
+            }
+        }
+        while self.has_room(state)
+            && let Some((_, offer, sender)) = state.sending.claim_first()
+        {
+            told.add(sender);
+            // Somebody who has not seen that others wait may have been quicker.
+            if let Err(message) = self.push(state, offer.message) {
+                return state.back.push_back(message);
+            }
+        }
+    }
+
+    /// What is first in the buffer.
+    fn pop(&self, state: &mut State<T>) -> Option<T> {
+        let first = state.front.pop_front().or_else(|| self.ring.get()?.pop());
+        first.or_else(|| state.back.pop_front())
+    }
+
+    fn push(&self, state: &mut State<T>, message: T) -> Result<(), T> {
+        match self.ring.get() {
+            Some(ring) => ring.push(message),
+            None if state.front.len() < state.limit => {
+                state.front.push_back(message);
+                Ok(())
+            }
+            None => Err(message),
+        }
+    }
+
+    fn has_room(&self, state: &State<T>) -> bool {
+        match self.ring.get() {
+            Some(ring) => state.back.is_empty() && !ring.is_full(),
+            None => state.front.len() < state.limit,
+        }
+    }
+
+    fn is_empty_of(&self, state: &State<T>) -> bool {
+        state.front.is_empty()
+            && state.back.is_empty()
+            && self.ring.get().is_none_or(ArrayQueue::is_empty)
+    }
+
+    fn take_all(&self, state: &mut State<T>) -> VecDeque<T> {
+        let mut all = std::mem::take(&mut state.front);
+        all.extend(std::iter::from_fn(|| self.ring.get()?.pop()));
+        all.append(&mut state.back);
+        all
+    }
+
+    // --- Waiting ---------------------------------------------------------------------------------------
+
+    /// Sends at once, or joins the line with the message.
+    pub(super) fn send_or_join(
+        &self,
+        message: T,
+        party: impl FnOnce() -> (Waker, usize),
+    ) -> Result<Option<Queued>, TrySendError<T>> {
+        self.note(&self.sender);
+        let Err(message) = self.push_past_the_lock(message) else { return Ok(None) };
+        self.under_lock(|state, told| {
+            let message = match self.send(state, told, message) {
+                Err(TrySendError::Full(message)) => message,
+                other => return other.map(|()| None),
+            };
+            self.raise_flags(state, SENDERS_WAIT);
+            // Somebody may have taken a message meanwhile, without seeing the flag.
+            let message = match self.send(state, told, message) {
+                Err(TrySendError::Full(message)) => message,
+                other => return other.map(|()| None),
+            };
+            let (waker, party) = party();
+            let ticket = state.sending.join(waker, Offer { message, party });
+            let hopeful = self.is_between_threads() && state.sender_hope.is_there();
+            Ok(Some(Queued { ticket, hopeful }))
+        })
+    }
+
+    /// Receives at once, or joins the line.
+    pub(super) fn receive_or_join(
+        &self,
+        party: impl FnOnce() -> (Waker, usize),
+    ) -> Result<Result<T, Queued>, TryRecvError> {
+        self.note(&self.receiver);
+        if let Some(message) = self.pop_past_the_lock() {
+            return Ok(Ok(message));
+        }
+        self.under_lock(|state, told| {
+            match self.receive(state, told) {
+                Err(TryRecvError::Empty) => {}
+                other => return other.map(Ok),
+            }
+            self.raise_flags(state, RECEIVERS_WAIT);
+            match self.receive(state, told) {
+                Err(TryRecvError::Empty) => {}
+                other => return other.map(Ok),
+            }
+            let (waker, party) = party();
+            let ticket = state.receiving.join(waker, party);
+            let hopeful = self.is_between_threads() && state.receiver_hope.is_there();
+            Ok(Err(Queued { ticket, hopeful }))
+        })
+    }
+
+    /// Joins the line of senders, unless sending again may be of use, for somebody who is not of this party.
+    pub(super) fn join_senders(&self, waker: Waker, offer: Offer<T>) -> Result<Ticket, Offer<T>> {
+        self.note(&self.sender);
+        self.under_lock(|state, _| {
+            self.raise_flags(state, SENDERS_WAIT);
+            let may_send = state.receivers == 0
+                || self.has_room(state)
+                || state.receiving.has(|other| *other != offer.party);
+            if may_send { Err(offer) } else { Ok(state.sending.join(waker, offer)) }
+        })
+    }
+
+    /// Joins the line of receivers, unless receiving again may be of use, for somebody who is not of this party.
+    pub(super) fn join_receivers(&self, waker: Waker, party: usize) -> Option<Ticket> {
+        self.note(&self.receiver);
+        self.under_lock(|state, _| {
+            self.raise_flags(state, RECEIVERS_WAIT);
+            let may_receive = state.senders == 0
+                || !self.is_empty_of(state)
+                || state.sending.has(|offer| offer.party != party);
+            if may_receive { None } else { Some(state.receiving.join(waker, party)) }
+        })
+    }
+
+    /// Leaves the line; returns the message if it was not sent. `lucky` is whether it was after a moment.
+    pub(super) fn leave_senders(&self, ticket: Ticket, lucky: Option<bool>) -> Option<T> {
+        self.under_lock(|state, _| {
+            state.sender_hope.note(lucky);
+            state.sending.leave(ticket).map(|offer| offer.message)
+        })
+    }
+
+    /// Leaves the line; returns the message if there was one.
+    pub(super) fn leave_receivers(&self, ticket: Ticket, lucky: Option<bool>) -> Option<T> {
+        self.under_lock(|state, _| {
+            state.receiver_hope.note(lucky);
+            if state.receiving.leave(ticket).is_some() {
+                return None;
+            }
+            let served = state.served.iter().position(|(whose, _)| *whose == ticket);
+            let served = served.expect("who was taken off the line was served");
+            Some(state.served.swap_remove(served).1)
+        })
+    }
+
+    // --- Ends ------------------------------------------------------------------------------------------
+
+    pub(super) fn add_sender(&self) {
+        self.state.lock().senders += 1;
+    }
+
+    pub(super) fn add_receiver(&self) {
+        self.state.lock().receivers += 1;
+    }
+
+    pub(super) fn remove_sender(&self) {
+        self.under_lock(|state, _| {
+            state.senders -= 1;
+            if state.senders == 0 {
+                state.receiving.call_all();
+            }
+        });
+    }
+
+    pub(super) fn remove_receiver(&self) {
+        let left = self.under_lock(|state, _| {
+            state.receivers -= 1;
+            if state.receivers > 0 {
+                return VecDeque::new();
+            }
+            state.sending.call_all();
+            self.raise_flags(state, 0);
+            self.take_all(state)
+        });
+        // What a message does when it is dropped is not ours, and may come back here.
+        drop(left);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.front.len() + self.ring.get().map_or(0, ArrayQueue::len) + state.back.len()
+    }
+
+    /// How many wait to send, and to receive.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.sending.len(), state.receiving.len())
+    }
+}
+
+/// How long it is remembered that looking for a moment was of use.
+const MEMORY: u8 = 8;
+
+/// If it was not, it is tried again after so many waits.
+const DESPAIR: u8 = 32;
+
+/// Whether it is worth while to look for a moment, by what came of it lately.
+#[derive(Default)]
+struct Hope {
+    left: u8,
+    waits: u8,
+}
+
+impl Hope {
+    fn is_there(&mut self) -> bool {
+        self.waits = self.waits.wrapping_add(1);
+        self.left > 0 || self.waits.is_multiple_of(DESPAIR)
+    }
+
+    fn note(&mut self, lucky: Option<bool>) {
+        match lucky {
+            Some(true) => self.left = MEMORY,
+            Some(false) => self.left = self.left.saturating_sub(1),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Waiting at one end of a channel, and for nothing else.
+//!
+//! ```text
+//!   try ──┬──► done                                  in one step, under the lock
+//!         └──► join the line ──► look for a moment ──► wait ──► leave the line
+//!                                if the other side is of another thread, and that has been of use lately
+//! ```
+//!
+//! To be woken from a real wait, a thread costs its kernel some microseconds. Two threads that take turns
+//! with each other are much quicker if who waits looks a little longer.
+
+use crate::sync::channel_core::{Core, Queued};
+use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendError};
+use crate::sync::line::Ticket;
+use crate::waiter::{Waiter, Waker, Woken};
+
+/// Sends, and waits while there is no room.
+#[inline]
+pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>> {
+    loop {
+        let mut waiter = None;
+        let queued = match core.send_or_join(message, || begin(&mut waiter)) {
+            Ok(None) => return Ok(()),
+            Ok(Some(queued)) => queued,
+            Err(TrySendError::Disconnected(message) | TrySendError::Full(message)) => {
+                return Err(SendError::Disconnected(message));
+            }
+        };
+        let place = Place {
+            core,
+            ticket: queued.ticket,
+            leave: |core, ticket| core.leave_senders(ticket, None),
+        };
+        let (woken, lucky) = wait(waiter, &queued);
+        std::mem::forget(place);
+        message = match core.leave_senders(queued.ticket, lucky) {
+            None => return Ok(()),
+            Some(message) if woken != Woken::Woken => return Err(SendError::Cancelled(message)),
+            Some(message) => message, // the receivers are gone
+        };
+    }
+}
+
+/// Receives, and waits while there is nothing.
+#[inline]
+pub(super) fn receive<T>(core: &Core<T>) -> Result<T, RecvError> {
+    loop {
+        let mut waiter = None;
+        let queued = match core.receive_or_join(|| begin(&mut waiter)) {
+            Ok(Ok(message)) => return Ok(message),
+            Ok(Err(queued)) => queued,
+            Err(TryRecvError::Disconnected | TryRecvError::Empty) => {
+                return Err(RecvError::Disconnected);
+            }
+        };
+        let place = Place {
+            core,
+            ticket: queued.ticket,
+            leave: |core, ticket| core.leave_receivers(ticket, None),
+        };
+        let (woken, lucky) = wait(waiter, &queued);
+        std::mem::forget(place);
+        if let Some(message) = core.leave_receivers(queued.ticket, lucky) {
+            return Ok(message);
+        }
+        if woken != Woken::Woken {
+            return Err(RecvError::Cancelled);
+        }
+        // The senders are gone.
+    }
+}
+
+/// Who waits, and a name for it that nobody else has meanwhile.
+fn begin(place: &mut Option<Waiter>) -> (Waker, usize) {
+    let name = std::ptr::from_ref(place).addr();
+    let waiter = place.insert(Waiter::new());
+    (waiter.waker(), name)
+}
+
+/// How the wait has ended; and if it was looked for a moment, whether that was of use.
+fn wait(waiter: Option<Waiter>, queued: &Queued) -> (Woken, Option<bool>) {
+    let waiter = waiter.expect("who has joined the line has begun to wait");
+    let lucky = queued.hopeful.then(|| waiter.is_woken_in_a_moment());
+    (waiter.wait(None), lucky)
+}
+
+/// A place in a line, which is left after a panic.
+struct Place<'a, T> {
+    core: &'a Core<T>,
+    ticket: Ticket,
+    leave: fn(&Core<T>, Ticket) -> Option<T>,
+}
+
+impl<T> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        drop((self.leave)(self.core, self.ticket));
+    }
+}

@@ -1,0 +1,71 @@
+//! Messages from coroutine to coroutine: of one loop, and of two.
+
+use crate::harness::Harness;
+use coracle_coro::sync::{RecvError, channel};
+use coracle_coro::{run_on, sleep, spawn, yield_now};
+use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
+use std::rc::Rc;
+
+const LIMITS: [usize; 4] = [0, 1, 3, 100];
+
+pub(crate) fn s22_coroutines_of_one_loop_hand_over(h: &Harness) {
+    h.run(|| {
+        for limit in LIMITS {
+            let (sender, receiver) = channel(limit);
+            let sending = spawn(move || {
+                (0..1000).for_each(|n| sender.send(Rc::new(n)).unwrap());
+            });
+            let received: Vec<_> = receiver.iter().map(|n| *n).collect();
+            assert!(received.into_iter().eq(0..1000), "limit {limit}");
+            sending.join().unwrap();
+        }
+        Ok(())
+    });
+}
+
+pub(crate) fn s22_cancelled_receiver_takes_nothing(h: &Harness) {
+    h.run(|| {
+        for limit in LIMITS {
+            let (sender, receiver) = channel(limit);
+            let other = receiver.clone();
+            let cancelled = spawn(move || other.recv());
+            yield_now();
+            cancelled.cancel();
+            assert_eq!(cancelled.join().unwrap(), Err(RecvError::Cancelled));
+            let receiving = spawn(move || receiver.recv());
+            sender.send(7).unwrap();
+            assert_eq!(receiving.join().unwrap(), Ok(7));
+        }
+        Ok(())
+    });
+}
+
+pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
+    if h.lp.backend() == Backend::Sim {
+        return; // whose world is of one thread
+    }
+    let backend = h.lp.backend();
+    h.run(move || {
+        for limit in LIMITS {
+            let (there, from_here) = channel(limit);
+            let (back, from_there) = channel(limit);
+            let other = std::thread::spawn(move || {
+                let lp = Loop::builder().backend(backend).build().unwrap();
+                run_on(&lp, move || {
+                    from_here.iter().for_each(|n: u32| back.send(n + 1).unwrap());
+                    Ok(())
+                })
+            });
+            // Two of them, so that the loop has something else to do while one waits.
+            let sending = spawn(move || (0..500).for_each(|n| there.send(n).unwrap()));
+            assert!(from_there.iter().eq(1..501), "limit {limit}");
+            sending.join().unwrap();
+            while !other.is_finished() {
+                sleep(crate::harness::MS)?;
+            }
+            other.join().unwrap()?;
+        }
+        Ok(())
+    });
+}
