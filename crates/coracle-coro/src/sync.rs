@@ -5,8 +5,8 @@
 //! - **Whoever came first is served first.** A lock is handed from who gives it back to who waited longest, and
 //!   nobody passes by on the way. What a waiter misses because its time was up goes to the next.
 //! - **A wait can end without success.** A coroutine that waits can be cancelled. The call is then an error
-//!   with the code `ECANCELED`, so `?` walks out; a thread never sees it, and may `unwrap`. Those that take a
-//!   time-out fail with `TimedOut`.
+//!   with the code `ECANCELED`, so `?` walks out. Those that take a time-out fail with `TimedOut`; all of them
+//!   do so when a [`timeout`](crate::timeout) around them is over. A thread without one may `unwrap`.
 //! - **No poisoning.** A panic ends one coroutine, and unlocks what it had locked. The others go on, and see
 //!   what it left behind.
 //!

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many waits of a cancelled coroutine fail at once. A later one is made to wait a while first, so that code
-/// that ignores the error cannot keep its loop busy.
+/// So many waits of a cancelled coroutine fail at once. Before a later one it is made to wait a while, so that
+/// code that ignores the error cannot keep its loop busy.
 const FREE_CANCELLED_WAITS: u32 = 8;
 
 /// After so many, the log says so.
@@ -72,10 +72,23 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Whoever calls.
     ///
+    /// Others may run before it returns, if a cancelled coroutine has ignored that often enough: hold no lock.
+    /// That is why it happens here, before anybody knows that it waits, and has it in a line.
+    ///
     /// # Panics
-    /// On a loop's thread outside a coroutine, where nobody may wait.
+    /// On a loop's thread outside a coroutine, and in `no_park`, where nobody may wait.
     pub(crate) fn new() -> Waiter {
-        refuse_callbacks();
+        back_off();
+        Waiter::begin()
+    }
+
+    /// As [`new`](Waiter::new), under a lock: nobody runs meanwhile. Who is cancelled then has to
+    /// [`back_off`] when the lock is free.
+    ///
+    /// # Panics
+    /// As [`new`](Waiter::new).
+    pub(crate) fn begin() -> Waiter {
+        assert_may_wait();
         let sleeper = Caller::new();
         let ticket = sleeper.begin();
         Waiter { sleeper, ticket }
@@ -126,7 +139,8 @@ impl Waiter {
 
     /// Whoever calls waits for an [`unpark`](crate::Coroutine::unpark).
     pub(crate) fn park(deadline: Option<Instant>) -> Woken {
-        refuse_callbacks();
+        assert_may_wait();
+        back_off();
         let sleeper = Caller::new();
         if sleeper.take_permit() {
             return Woken::Woken;
@@ -146,12 +160,11 @@ impl Waiter {
     }
 
     fn wait_in_coroutine(&self, frame: &Frame, limit: Option<Instant>) -> Woken {
-        frame.assert_may_park();
         let Waiter { sleeper, ticket } = self;
         let cancelled = sleeper.is_cancelled() && !frame.is_shielded();
         // Others of this thread would run with its panic count raised, and one more panic ends the process.
         if (cancelled || thread::panicking()) && sleeper.end(*ticket, Woken::Cancelled) {
-            self.back_off(frame);
+            frame.cancelled_waits.set(frame.cancelled_waits.get().saturating_add(1));
             return Woken::Cancelled;
         }
         if let Some(woken) = sleeper.outcome(*ticket) {
@@ -166,26 +179,6 @@ impl Waiter {
             timer.cancel();
         }
         sleeper.outcome(*ticket).expect("a coroutine goes on when its wait has ended")
-    }
-
-    /// Before a cancelled coroutine is told so once more.
-    fn back_off(&self, frame: &Frame) {
-        let count = frame.cancelled_waits.get().saturating_add(1);
-        frame.cancelled_waits.set(count);
-        if count <= FREE_CANCELLED_WAITS || thread::panicking() {
-            return;
-        }
-        if count == LIMIT_CANCELLED_WAITS {
-            let coroutine = self.sleeper.to_string();
-            tracing::warn!(coroutine, count, "a cancelled coroutine goes on waiting");
-        }
-        let doublings = (count - FREE_CANCELLED_WAITS).min(10);
-        let pause = Duration::from_millis(1 << doublings).min(BACK_OFF);
-        let pausing = Waiter { sleeper: Caller::new(), ticket: self.sleeper.begin() };
-        let waker = pausing.waker();
-        let timer = current_loop().after(pause, move |_| waker.time_out());
-        frame.wait(pausing.ticket);
-        timer.cancel();
     }
 
     fn wait_in_thread(&self, limit: Option<Instant>) -> Woken {
@@ -235,6 +228,47 @@ impl Waker {
     fn time_out(&self) {
         self.sleeper.end_and_tell(self.ticket, Woken::TimedOut);
     }
+}
+
+/// Makes a cancelled coroutine wait a while that was often told so, before it waits once more.
+#[inline]
+pub(crate) fn back_off() {
+    current::with(|frame| {
+        if let Some(frame) = frame
+            && frame.cancelled_waits.get() >= FREE_CANCELLED_WAITS
+        {
+            pause(frame);
+        }
+    });
+}
+
+#[cold]
+fn pause(frame: &Frame) {
+    let count = frame.cancelled_waits.get();
+    if frame.is_shielded() || thread::panicking() {
+        return;
+    }
+    frame.assert_may_park();
+    if count == LIMIT_CANCELLED_WAITS {
+        let coroutine = frame.sleeper.to_string();
+        tracing::warn!(coroutine, count, "a cancelled coroutine goes on waiting");
+    }
+    let doublings = (count + 1 - FREE_CANCELLED_WAITS).min(10);
+    let pause = Duration::from_millis(1 << doublings).min(BACK_OFF);
+    let pausing = Waiter { sleeper: Caller::new(), ticket: frame.sleeper.begin() };
+    let waker = pausing.waker();
+    let timer = current_loop().after(pause, move |_| waker.time_out());
+    frame.wait(pausing.ticket);
+    timer.cancel();
+}
+
+/// Panics where nobody may wait: outside a coroutine on a loop's thread, and in `no_park`.
+#[inline]
+fn assert_may_wait() {
+    current::with(|frame| match frame {
+        Some(frame) => frame.assert_may_park(),
+        None => refuse_callbacks(),
+    });
 }
 
 /// Panics on a loop's thread outside a coroutine: whoever waited there would hold up the loop, and with it

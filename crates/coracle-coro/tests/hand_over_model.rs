@@ -118,6 +118,10 @@ mod waiter {
             Waiter(Arc::new((Mutex::new(State::Waiting), Condvar::new())))
         }
 
+        pub(crate) fn begin() -> Waiter {
+            Waiter::new()
+        }
+
         pub(crate) fn waker(&self) -> Waker {
             Waker(Arc::clone(&self.0))
         }
@@ -138,6 +142,8 @@ mod waiter {
             Woken::Woken
         }
     }
+
+    pub(crate) fn back_off() {} // nobody is cancelled here
 
     impl Waker {
         pub(crate) fn wake(&self) -> bool {
@@ -177,6 +183,14 @@ mod channel_wait;
 mod deadline {
     pub(crate) fn after(timeout: std::time::Duration) -> Option<std::time::Instant> {
         std::time::Instant::now().checked_add(timeout)
+    }
+
+    pub(crate) fn limit() -> Option<std::time::Instant> {
+        None
+    }
+
+    pub(crate) fn is_first(own: Option<std::time::Instant>, _: Option<std::time::Instant>) -> bool {
+        own.is_some()
     }
 }
 #[path = "../src/sync/failure.rs"]

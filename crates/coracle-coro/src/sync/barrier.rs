@@ -3,7 +3,7 @@
 use crate::primitive::Lock;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
-use crate::waiter::{Waiter, Woken};
+use crate::waiter::Waiter;
 use std::fmt;
 use std::io;
 
@@ -63,32 +63,43 @@ impl Barrier {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled before all are there. The others go on waiting, for one more
+    /// `ECANCELED` if the coroutine is cancelled before all are there, `ETIMEDOUT` if a
+    /// [`timeout`](crate::timeout) around it is over. The others go on waiting, for one more
     /// to come in its place.
     pub fn wait(&self) -> io::Result<BarrierWaitResult> {
-        let (waiter, ticket, generation) = {
+        if self.arrive_last(&mut self.state.lock()) {
+            return Ok(BarrierWaitResult { leader: true });
+        }
+        let waiter = Waiter::new(); // which may refuse, or take its time: not under the lock
+        let (ticket, generation) = {
             let mut state = self.state.lock();
-            if state.arrived + 1 >= self.size {
-                state.arrived = 0;
-                state.generation = state.generation.wrapping_add(1);
-                state.line.wake_all();
+            if self.arrive_last(&mut state) {
                 return Ok(BarrierWaitResult { leader: true });
             }
-            let waiter = Waiter::new();
             state.arrived += 1;
-            let ticket = state.line.join(waiter.waker(), ());
-            (waiter, ticket, state.generation)
+            (state.line.join(waiter.waker(), ()), state.generation)
         };
-        if waiter.wait(None) != Woken::Woken {
+        if let Some(failure) = Failure::of(waiter.wait(None)) {
             let mut state = self.state.lock();
             if state.generation == generation {
                 state.line.leave(ticket);
                 state.arrived -= 1;
-                return Err(Failure::Cancelled.into());
+                return Err(failure.into());
             }
             // All were there, this one among them: that came first.
         }
         Ok(BarrierWaitResult { leader: false })
+    }
+
+    /// If all others are there, lets them go.
+    fn arrive_last(&self, state: &mut State) -> bool {
+        let last = state.arrived + 1 >= self.size;
+        if last {
+            state.arrived = 0;
+            state.generation = state.generation.wrapping_add(1);
+            state.line.wake_all();
+        }
+        last
     }
 
     /// How many wait at it.

@@ -6,6 +6,7 @@ use crate::sync::channel_error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 use crate::sync::channel_wait;
+use crate::sync::failure::Failure;
 use crate::sync::select::{self, Arm, IntoArm};
 use std::fmt;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ impl<T> Sender<T> {
     /// ```
     ///
     /// # Errors
-    /// All receivers are gone, or the coroutine was cancelled while it waited. The message is in the error.
+    /// All receivers are gone, or the coroutine was cancelled while it waited, or a [`timeout`](crate::timeout)
+    /// around it was over. The message is in the error.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         channel_wait::send(&self.core, message)
     }
@@ -100,7 +102,12 @@ impl<T> Sender<T> {
             (Ok(Ok(())), _) => Ok(()),
             (Ok(Err(_)), Some(message)) => Err(SendTimeoutError::Disconnected(message)),
             (Err(Ok(_)), Some(message)) => Err(SendTimeoutError::Timeout(message)),
-            (Err(Err(_)), Some(message)) => Err(SendTimeoutError::Cancelled(message)),
+            (Err(Err(Failure::Cancelled)), Some(message)) => {
+                Err(SendTimeoutError::Cancelled(message))
+            }
+            (Err(Err(Failure::TimedOut)), Some(message)) => {
+                Err(SendTimeoutError::Deadline(message))
+            }
             (_, None) => unreachable!("what was not sent is in its slot"),
         }
     }
@@ -165,7 +172,7 @@ impl<T> Sender<T> {
 /// them.
 ///
 /// `for message in &receiver` waits for each, and ends when all senders are gone (or the coroutine is
-/// cancelled).
+/// cancelled, or a deadline around it has passed).
 pub struct Receiver<T> {
     pub(super) core: Arc<Core<T>>,
 }
@@ -184,7 +191,8 @@ impl<T> Receiver<T> {
     /// ```
     ///
     /// # Errors
-    /// There is no message and all senders are gone, or the coroutine was cancelled while it waited.
+    /// There is no message and all senders are gone, or the coroutine was cancelled while it waited, or a
+    /// [`timeout`](crate::timeout) around it was over.
     pub fn recv(&self) -> Result<T, RecvError> {
         channel_wait::receive(&self.core)
     }
@@ -222,7 +230,8 @@ impl<T> Receiver<T> {
         match select::choose(&mut [&mut arm, &mut late]) {
             Ok(0) => arm.output().map_err(|_| RecvTimeoutError::Disconnected),
             Ok(_) => Err(RecvTimeoutError::Timeout),
-            Err(_) => Err(RecvTimeoutError::Cancelled),
+            Err(Failure::Cancelled) => Err(RecvTimeoutError::Cancelled),
+            Err(Failure::TimedOut) => Err(RecvTimeoutError::Deadline),
         }
     }
 
@@ -243,8 +252,8 @@ impl<T> Receiver<T> {
         Receiving::new(self)
     }
 
-    /// The messages, one after the other, until all senders are gone (or the coroutine is cancelled). Waits for
-    /// each.
+    /// The messages, one after the other, until all senders are gone (or the coroutine is cancelled, or a deadline
+    /// around it has passed). Waits for each.
     ///
     /// ```
     /// # use coracle_coro::sync::channel;

@@ -54,8 +54,7 @@ impl<T> Wait for Receiving<'_, T> {
     }
 
     fn end(&mut self, failure: Failure) {
-        debug_assert_eq!(failure, Failure::Cancelled, "it has no deadline");
-        self.result = Some(Err(RecvError::Cancelled));
+        self.result = Some(Err(failure.into()));
     }
 }
 
@@ -132,8 +131,7 @@ impl<T> Wait for Sending<'_, T> {
     }
 
     fn end(&mut self, failure: Failure) {
-        debug_assert_eq!(failure, Failure::Cancelled, "it has no deadline");
-        self.result = Some(Err(SendError::Cancelled(())));
+        self.result = Some(Err(SendError::of(failure, ())));
     }
 }
 

@@ -1,8 +1,9 @@
 //! Why a message was not sent, or not received.
 //!
 //! As in `std::sync::mpsc`, each call has an error that says no more than what can happen to it; and one thing
-//! is new: a coroutine that waits can be cancelled. All of them become an `io::Error` by `?`.
+//! is new: a coroutine that waits can be cancelled, or run into a deadline around it. All of them become an `io::Error` by `?`.
 
+use crate::sync::failure::Failure;
 use rustix::io::Errno;
 use std::error::Error;
 use std::fmt;
@@ -12,6 +13,8 @@ const DISCONNECTED_RECEIVERS: &str = "cannot send: all receivers are gone";
 const DISCONNECTED_SENDERS: &str = "cannot receive: all senders are gone";
 const SEND_CANCELLED: &str = "cannot send: the coroutine was cancelled";
 const RECEIVE_CANCELLED: &str = "cannot receive: the coroutine was cancelled";
+const SEND_DEADLINE: &str = "cannot send: a deadline around it has passed";
+const RECEIVE_DEADLINE: &str = "cannot receive: a deadline around it has passed";
 
 /// Why [`recv`](crate::sync::Receiver::recv) has no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub enum RecvError {
     Disconnected,
     /// The coroutine was cancelled.
     Cancelled,
+    /// A [`timeout`](crate::timeout) or [`deadline`](crate::deadline()) around it is over.
+    Deadline,
 }
 
 /// Why [`try_recv`](crate::sync::Receiver::try_recv) has no message.
@@ -40,6 +45,8 @@ pub enum RecvTimeoutError {
     Disconnected,
     /// The coroutine was cancelled.
     Cancelled,
+    /// A [`timeout`](crate::timeout) or [`deadline`](crate::deadline()) around it is over.
+    Deadline,
 }
 
 /// Why [`send`](crate::sync::Sender::send) has not sent the message, which is inside.
@@ -49,6 +56,8 @@ pub enum SendError<T> {
     Disconnected(T),
     /// The coroutine was cancelled.
     Cancelled(T),
+    /// A [`timeout`](crate::timeout) or [`deadline`](crate::deadline()) around it is over.
+    Deadline(T),
 }
 
 /// Why [`try_send`](crate::sync::Sender::try_send) has not sent the message, which is inside.
@@ -69,6 +78,8 @@ pub enum SendTimeoutError<T> {
     Disconnected(T),
     /// The coroutine was cancelled.
     Cancelled(T),
+    /// A [`timeout`](crate::timeout) or [`deadline`](crate::deadline()) around it is over.
+    Deadline(T),
 }
 
 impl<T> SendError<T> {
@@ -82,7 +93,16 @@ impl<T> SendError<T> {
     /// ```
     pub fn into_inner(self) -> T {
         match self {
-            SendError::Disconnected(message) | SendError::Cancelled(message) => message,
+            SendError::Disconnected(message)
+            | SendError::Cancelled(message)
+            | SendError::Deadline(message) => message,
+        }
+    }
+
+    pub(crate) fn of(failure: Failure, message: T) -> SendError<T> {
+        match failure {
+            Failure::Cancelled => SendError::Cancelled(message),
+            Failure::TimedOut => SendError::Deadline(message),
         }
     }
 }
@@ -115,7 +135,8 @@ impl<T> SendTimeoutError<T> {
         match self {
             SendTimeoutError::Timeout(message)
             | SendTimeoutError::Disconnected(message)
-            | SendTimeoutError::Cancelled(message) => message,
+            | SendTimeoutError::Cancelled(message)
+            | SendTimeoutError::Deadline(message) => message,
         }
     }
 }
@@ -125,6 +146,7 @@ impl fmt::Display for RecvError {
         f.write_str(match self {
             RecvError::Disconnected => DISCONNECTED_SENDERS,
             RecvError::Cancelled => RECEIVE_CANCELLED,
+            RecvError::Deadline => RECEIVE_DEADLINE,
         })
     }
 }
@@ -144,6 +166,7 @@ impl fmt::Display for RecvTimeoutError {
             RecvTimeoutError::Timeout => "cannot receive: no message came in time",
             RecvTimeoutError::Disconnected => DISCONNECTED_SENDERS,
             RecvTimeoutError::Cancelled => RECEIVE_CANCELLED,
+            RecvTimeoutError::Deadline => RECEIVE_DEADLINE,
         })
     }
 }
@@ -153,6 +176,7 @@ impl<T> fmt::Display for SendError<T> {
         f.write_str(match self {
             SendError::Disconnected(_) => DISCONNECTED_RECEIVERS,
             SendError::Cancelled(_) => SEND_CANCELLED,
+            SendError::Deadline(_) => SEND_DEADLINE,
         })
     }
 }
@@ -172,6 +196,7 @@ impl<T> fmt::Display for SendTimeoutError<T> {
             SendTimeoutError::Timeout(_) => "cannot send: there was no room in time",
             SendTimeoutError::Disconnected(_) => DISCONNECTED_RECEIVERS,
             SendTimeoutError::Cancelled(_) => SEND_CANCELLED,
+            SendTimeoutError::Deadline(_) => SEND_DEADLINE,
         })
     }
 }
@@ -189,9 +214,9 @@ macro_rules! debug_as_name {
     };
 }
 
-debug_as_name!(SendError { Disconnected, Cancelled });
+debug_as_name!(SendError { Disconnected, Cancelled, Deadline });
 debug_as_name!(TrySendError { Full, Disconnected });
-debug_as_name!(SendTimeoutError { Timeout, Disconnected, Cancelled });
+debug_as_name!(SendTimeoutError { Timeout, Disconnected, Cancelled, Deadline });
 
 impl Error for RecvError {}
 impl Error for TryRecvError {}
@@ -199,6 +224,15 @@ impl Error for RecvTimeoutError {}
 impl<T> Error for SendError<T> {}
 impl<T> Error for TrySendError<T> {}
 impl<T> Error for SendTimeoutError<T> {}
+
+impl From<Failure> for RecvError {
+    fn from(failure: Failure) -> RecvError {
+        match failure {
+            Failure::Cancelled => RecvError::Cancelled,
+            Failure::TimedOut => RecvError::Deadline,
+        }
+    }
+}
 
 /// The end of a channel is the end of a stream.
 fn disconnected_senders() -> io::Error {
@@ -214,6 +248,7 @@ impl From<RecvError> for io::Error {
         match error {
             RecvError::Disconnected => disconnected_senders(),
             RecvError::Cancelled => Errno::CANCELED.into(),
+            RecvError::Deadline => Errno::TIMEDOUT.into(),
         }
     }
 }
@@ -230,7 +265,7 @@ impl From<TryRecvError> for io::Error {
 impl From<RecvTimeoutError> for io::Error {
     fn from(error: RecvTimeoutError) -> io::Error {
         match error {
-            RecvTimeoutError::Timeout => Errno::TIMEDOUT.into(),
+            RecvTimeoutError::Timeout | RecvTimeoutError::Deadline => Errno::TIMEDOUT.into(),
             RecvTimeoutError::Disconnected => disconnected_senders(),
             RecvTimeoutError::Cancelled => Errno::CANCELED.into(),
         }
@@ -242,6 +277,7 @@ impl<T> From<SendError<T>> for io::Error {
         match error {
             SendError::Disconnected(_) => disconnected_receivers(),
             SendError::Cancelled(_) => Errno::CANCELED.into(),
+            SendError::Deadline(_) => Errno::TIMEDOUT.into(),
         }
     }
 }
@@ -258,7 +294,7 @@ impl<T> From<TrySendError<T>> for io::Error {
 impl<T> From<SendTimeoutError<T>> for io::Error {
     fn from(error: SendTimeoutError<T>) -> io::Error {
         match error {
-            SendTimeoutError::Timeout(_) => Errno::TIMEDOUT.into(),
+            SendTimeoutError::Timeout(_) | SendTimeoutError::Deadline(_) => Errno::TIMEDOUT.into(),
             SendTimeoutError::Disconnected(_) => disconnected_receivers(),
             SendTimeoutError::Cancelled(_) => Errno::CANCELED.into(),
         }

@@ -11,8 +11,9 @@
 
 use crate::sync::channel_core::{Core, Queued};
 use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendError};
+use crate::sync::failure::Failure;
 use crate::sync::line::Ticket;
-use crate::waiter::{Waiter, Waker, Woken};
+use crate::waiter::{self, Waiter, Waker, Woken};
 
 /// Sends, and waits while there is no room.
 #[inline]
@@ -35,8 +36,10 @@ pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>
         std::mem::forget(place);
         message = match core.leave_senders(queued.ticket, lucky) {
             None => return Ok(()),
-            Some(message) if woken != Woken::Woken => return Err(SendError::Cancelled(message)),
-            Some(message) => message, // the receivers are gone
+            Some(message) => match failure(woken) {
+                Some(failure) => return Err(SendError::of(failure, message)),
+                None => message, // the receivers are gone
+            },
         };
     }
 }
@@ -63,8 +66,8 @@ pub(super) fn receive<T>(core: &Core<T>) -> Result<T, RecvError> {
         if let Some(message) = core.leave_receivers(queued.ticket, lucky) {
             return Ok(message);
         }
-        if woken != Woken::Woken {
-            return Err(RecvError::Cancelled);
+        if let Some(failure) = failure(woken) {
+            return Err(failure.into());
         }
         // The senders are gone.
     }
@@ -73,7 +76,7 @@ pub(super) fn receive<T>(core: &Core<T>) -> Result<T, RecvError> {
 /// Who waits, and a name for it that nobody else has meanwhile.
 fn begin(place: &mut Option<Waiter>) -> (Waker, usize) {
     let name = std::ptr::from_ref(place).addr();
-    let waiter = place.insert(Waiter::new());
+    let waiter = place.insert(Waiter::begin());
     (waiter.waker(), name)
 }
 
@@ -82,6 +85,18 @@ fn wait(waiter: Option<Waiter>, queued: &Queued) -> (Woken, Option<bool>) {
     let waiter = waiter.expect("who has joined the line has begun to wait");
     let lucky = queued.hopeful.then(|| waiter.is_woken_in_a_moment());
     (waiter.wait(None), lucky)
+}
+
+/// Why a wait has ended without success.
+fn failure(woken: Woken) -> Option<Failure> {
+    match woken {
+        Woken::Woken => None,
+        Woken::TimedOut => Some(Failure::TimedOut),
+        Woken::Cancelled => {
+            waiter::back_off();
+            Some(Failure::Cancelled)
+        }
+    }
 }
 
 /// A place in a line, which is left after a panic.

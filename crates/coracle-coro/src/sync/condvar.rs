@@ -5,7 +5,7 @@ use crate::sync::deadline;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::sync::mutex::MutexGuard;
-use crate::waiter::{Waiter, Woken};
+use crate::waiter::Waiter;
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -33,9 +33,9 @@ use std::time::{Duration, Instant};
 /// longest is notified first.
 ///
 /// # Errors
-/// All its waits fail with `ECANCELED` if the coroutine is cancelled. The mutex is **not locked** then, and the
-/// guard is gone: there is nothing to do but to walk out. If that one had been notified, another is in its
-/// place.
+/// All its waits fail with `ECANCELED` if the coroutine is cancelled, and with `ETIMEDOUT` if a
+/// [`timeout`](crate::timeout) around them is over. The mutex is **not locked** then, and the guard is gone: there
+/// is nothing to do but to walk out. If that one had been notified, another is in its place.
 pub struct Condvar {
     line: Lock<Line<()>>,
 }
@@ -177,28 +177,25 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
     ) -> io::Result<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        let mutex = MutexGuard::mutex(&guard);
+        let (mutex, outer) = (MutexGuard::mutex(&guard), deadline::limit());
         let waiter = Waiter::new();
         // Before the mutex is unlocked: whoever changes something after that finds us here.
         let ticket = self.line.lock().join(waiter.waker(), ());
         drop(guard);
-        let woken = waiter.wait(deadline);
-        if woken != Woken::Woken {
+        let failure = Failure::of(waiter.wait(deadline));
+        if failure.is_some() {
             self.line.lock().leave(ticket);
         }
-        if woken == Woken::Cancelled {
-            return Err(Failure::Cancelled.into());
+        let timed_out = match failure {
+            None => false,
+            Some(Failure::TimedOut) if deadline::is_first(deadline, outer) => true,
+            Some(failure) => return Err(failure.into()),
+        };
+        let locked = mutex.lock();
+        if locked.is_err() && !timed_out {
+            self.notify_one(); // we were told, and cannot see to it
         }
-        match mutex.lock() {
-            Ok(guard) => Ok((guard, WaitTimeoutResult { timed_out: woken == Woken::TimedOut })),
-            Err(error) => {
-                // We were told, and cannot see to it.
-                if woken == Woken::Woken {
-                    self.notify_one();
-                }
-                Err(error)
-            }
-        }
+        Ok((locked?, WaitTimeoutResult { timed_out }))
     }
 
     /// How many wait for it.

@@ -1,5 +1,6 @@
 //! Why a wait may end without what was waited for.
 
+use crate::waiter::Woken;
 use rustix::io::Errno;
 use std::io;
 
@@ -7,10 +8,21 @@ use std::io;
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The deadline.
+    /// The deadline, its own or one [around it](crate::deadline()).
     TimedOut,
     /// The coroutine was cancelled.
     Cancelled,
+}
+
+impl Failure {
+    /// None, if it was woken.
+    pub(crate) fn of(woken: Woken) -> Option<Failure> {
+        match woken {
+            Woken::Woken => None,
+            Woken::TimedOut => Some(Failure::TimedOut),
+            Woken::Cancelled => Some(Failure::Cancelled),
+        }
+    }
 }
 
 impl From<Failure> for io::Error {

@@ -77,8 +77,8 @@ impl<T: ?Sized> Mutex<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits. Never on a thread, and never if the mutex is
-    /// free.
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a
+    /// [`timeout`](crate::timeout) around it is over. Never if the mutex is free.
     #[inline]
     pub fn lock(&self) -> io::Result<MutexGuard<'_, T>> {
         self.lock_until(None)

@@ -5,7 +5,7 @@ use crate::sync::deadline;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::sync::permits::Permits;
-use crate::waiter::{Waiter, Woken};
+use crate::waiter::Waiter;
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -93,7 +93,8 @@ impl<T> OnceLock<T> {
     /// it waits for ever.
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while another makes the value.
+    /// `ECANCELED` if the coroutine is cancelled while another makes the value, `ETIMEDOUT` if a
+    /// [`timeout`](crate::timeout) around it is over.
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> io::Result<&T> {
         self.get_or_try_init(|| Ok(init()))
     }
@@ -137,7 +138,8 @@ impl<T> OnceLock<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled first.
+    /// `ECANCELED` if the coroutine is cancelled first, `ETIMEDOUT` if a
+    /// [`timeout`](crate::timeout) around it is over.
     pub fn wait(&self) -> io::Result<&T> {
         self.wait_until(None)
     }
@@ -171,20 +173,17 @@ impl<T> OnceLock<T> {
         if let Some(value) = self.get() {
             return Ok(value);
         }
-        let (waiter, ticket) = {
+        let waiter = Waiter::new(); // which may refuse, or take its time: not under the lock
+        let ticket = {
             let mut line = self.line.lock();
             // Who sets it comes for the lock after that, so he has been here already, or will be.
             if let Some(value) = self.get() {
                 return Ok(value);
             }
-            let waiter = Waiter::new();
-            let ticket = line.join(waiter.waker(), ());
-            (waiter, ticket)
+            line.join(waiter.waker(), ())
         };
-        let failure = match waiter.wait(deadline) {
-            Woken::Woken => return Ok(self.get().expect("it is set")),
-            Woken::TimedOut => Failure::TimedOut,
-            Woken::Cancelled => Failure::Cancelled,
+        let Some(failure) = Failure::of(waiter.wait(deadline)) else {
+            return Ok(self.get().expect("it is set"));
         };
         self.line.lock().leave(ticket);
         self.get().ok_or(failure.into())
@@ -260,7 +259,8 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while another does it.
+    /// `ECANCELED` if the coroutine is cancelled while another does it, `ETIMEDOUT` if a
+    /// [`timeout`](crate::timeout) around it is over.
     pub fn call_once(&self, f: impl FnOnce()) -> io::Result<()> {
         self.0.get_or_init(f).copied()
     }

@@ -18,7 +18,7 @@
 use crate::primitive::{AtomicUsize, Lock};
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
-use crate::waiter::{Waiter, Woken};
+use crate::waiter::Waiter;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -79,23 +79,19 @@ impl Permits {
 
     #[cold]
     fn wait(&self, count: usize, deadline: Option<Instant>) -> Result<(), Failure> {
-        let (waiter, ticket) = {
+        let waiter = Waiter::new(); // which may refuse, or take its time: before anything is locked
+        let ticket = {
             let mut line = self.line.lock();
             if self.take_or_announce(count) {
                 return Ok(());
             }
-            let waiter = Waiter::new();
             let ticket = line.join(waiter.waker(), count);
             // All before us may be gone by now, and have not left yet.
             self.serve(&mut line);
-            (waiter, ticket)
+            ticket
         };
-        let failure = match waiter.wait(deadline) {
-            // Who woke us has taken the permits for us.
-            Woken::Woken => return Ok(()),
-            Woken::TimedOut => Failure::TimedOut,
-            Woken::Cancelled => Failure::Cancelled,
-        };
+        // Who woke us has taken the permits for us.
+        let Some(failure) = Failure::of(waiter.wait(deadline)) else { return Ok(()) };
         let mut line = self.line.lock();
         line.leave(ticket);
         // Somebody behind us may need fewer.

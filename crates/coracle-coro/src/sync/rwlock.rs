@@ -76,7 +76,8 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits.
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// around it is over.
     pub fn read(&self) -> io::Result<RwLockReadGuard<'_, T>> {
         self.read_until(None)
     }
@@ -121,7 +122,8 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits.
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// around it is over.
     pub fn write(&self) -> io::Result<RwLockWriteGuard<'_, T>> {
         self.write_until(None)
     }

@@ -69,7 +69,9 @@ use std::time::{Duration, Instant};
 /// be sent is still in its slot. If several can be done, chance decides; time counts only if nothing else can
 /// be done. Waiting arms have their places in the lines of their channels, like everybody else.
 ///
-/// If the coroutine is cancelled, the first arm that can fail is told so (`Cancelled`).
+/// If the coroutine is cancelled, or a [`timeout`](crate::timeout) around it is over before the time of an arm,
+/// the first arm that can fail is told so (`Cancelled`, `Deadline`). Time cannot fail: if there are no other arms,
+/// the first is chosen.
 ///
 /// There may be sixteen arms. For more, or for a number that is not known beforehand:
 /// [`Select`](crate::sync::Select).
@@ -218,23 +220,23 @@ pub struct Party {
 
 /// Chooses among arms: does one of them, or waits until another does. The index of the one that is chosen.
 pub(super) fn choose(arms: &mut [&mut dyn Wait]) -> Result<usize, Failure> {
-    let (due, deadline) = earliest(arms);
+    let ((due, own), outer) = (earliest(arms), deadline::limit());
     loop {
         if let Some(index) = try_each(arms) {
             return Ok(index);
         }
-        let woken = wait(arms, deadline);
+        let woken = wait(arms, own);
         if let Some(index) = arms.iter().position(|arm| arm.is_chosen()) {
             return Ok(index);
         }
-        match woken {
+        match Failure::of(woken) {
             // By ourselves, or because the other end of a channel is gone: trying again will tell.
-            Woken::Woken => {}
-            Woken::TimedOut => {
+            None => {}
+            Some(Failure::TimedOut) if deadline::is_first(own, outer) => {
                 arms[due].end(Failure::TimedOut);
                 return Ok(due);
             }
-            Woken::Cancelled => return Err(Failure::Cancelled),
+            Some(failure) => return Err(failure),
         }
     }
 }
@@ -285,9 +287,9 @@ impl Drop for Lines<'_, '_> {
 /// What `select!` does without `default`.
 #[doc(hidden)]
 pub fn __choose(arms: &mut [&mut dyn Wait]) {
-    if choose(arms).is_err() {
+    if let Err(failure) = choose(arms) {
         let teller = arms.iter().position(|arm| arm.can_fail()).unwrap_or(0);
-        arms[teller].end(Failure::Cancelled);
+        arms[teller].end(failure);
     }
 }
 
@@ -454,7 +456,8 @@ impl<'a> Select<'a> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits.
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// around it is over.
     pub fn wait(mut self) -> io::Result<usize> {
         Ok(choose(&mut self.arms)?)
     }

@@ -50,7 +50,8 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits.
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// around it is over.
     pub fn acquire(&self, count: usize) -> io::Result<Permit<'_>> {
         self.permits.acquire(count, None)?;
         Ok(Permit { semaphore: self, count })

@@ -4,7 +4,7 @@ use crate::primitive::Lock;
 use crate::sync::deadline;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
-use crate::waiter::{Waiter, Woken};
+use crate::waiter::Waiter;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -88,7 +88,8 @@ impl WaitGroup {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled first.
+    /// `ECANCELED` if the coroutine is cancelled first, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// around it is over.
     pub fn wait(&self) -> io::Result<()> {
         self.wait_until(None)
     }
@@ -111,20 +112,18 @@ impl WaitGroup {
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> io::Result<()> {
-        let (waiter, ticket) = {
+        if self.members() == 0 {
+            return Ok(());
+        }
+        let waiter = Waiter::new(); // which may refuse, or take its time: not under the lock
+        let ticket = {
             let mut state = self.shared.lock();
             if state.members == 0 {
                 return Ok(());
             }
-            let waiter = Waiter::new();
-            let ticket = state.line.join(waiter.waker(), ());
-            (waiter, ticket)
+            state.line.join(waiter.waker(), ())
         };
-        let failure = match waiter.wait(deadline) {
-            Woken::Woken => return Ok(()),
-            Woken::TimedOut => Failure::TimedOut,
-            Woken::Cancelled => Failure::Cancelled,
-        };
+        let Some(failure) = Failure::of(waiter.wait(deadline)) else { return Ok(()) };
         self.shared.lock().line.leave(ticket);
         Err(failure.into())
     }

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// No case takes longer than this, however busy the machine. It decides no case: it ends those that hang.
@@ -41,6 +42,62 @@ impl Harness {
     pub(crate) fn run(&self, f: impl FnOnce() -> io::Result<()> + 'static) {
         coracle_coro::run_on(&self.lp, f).expect("the case");
     }
+}
+
+/// How many run what [`everywhere`] is given.
+pub(crate) const PARTIES: usize = 6;
+
+/// Runs `party` in six places at the same time, each with its number: two coroutines of this loop, two of another,
+/// and two plain threads. Returns what each of them returned.
+pub(crate) fn everywhere<T: Send + 'static>(
+    h: &Harness,
+    party: impl Fn(usize, usize) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let party = Arc::new(move |me| party(me, PARTIES));
+    let (backend, results) = (h.backend, Arc::new(Mutex::new(Vec::new())));
+    let shared = Arc::clone(&results);
+    h.run(move || {
+        let main = coracle_coro::current();
+        let go = |me: usize| {
+            let (party, results, main) = (Arc::clone(&party), Arc::clone(&shared), main.clone());
+            move || {
+                let result = party(me);
+                results.lock().unwrap().push((me, result));
+                main.unpark();
+            }
+        };
+        let own = [0, 1].map(|me| coracle_coro::spawn(go(me)));
+        let pair = [2, 3].map(&go);
+        let other = std::thread::spawn(move || {
+            // In the simulator, a world of its own.
+            let kernel =
+                (backend == Backend::Sim).then(|| Kernel::with_faults(2, Faults::benign()));
+            let lp = builder(backend, kernel.as_ref()).build().expect("the backend opens");
+            let pair = move || Ok(pair.map(coracle_coro::spawn).map(|one| one.join().unwrap()));
+            coracle_coro::run_on(&lp, pair).expect("the other loop");
+        });
+        let threads = [4, 5].map(|me| std::thread::spawn(go(me)));
+        while shared.lock().unwrap().len() < PARTIES {
+            let ended = |thread: &std::thread::JoinHandle<()>| thread.is_finished();
+            if !threads.iter().chain([&other]).any(ended) {
+                coracle_coro::park()?;
+            } else {
+                coracle_coro::park_timeout(MS)?; // one that has panicked does not unpark
+            }
+            if threads.iter().chain([&other]).all(ended) && own.iter().all(|one| one.is_finished())
+            {
+                break;
+            }
+        }
+        own.into_iter().for_each(|one| one.join().expect("a coroutine of this loop"));
+        other.join().expect("the other loop");
+        threads.into_iter().for_each(|thread| thread.join().expect("a plain thread"));
+        Ok(())
+    });
+    let mut results = std::mem::take(&mut *results.lock().unwrap());
+    results.sort_by_key(|(me, _)| *me);
+    assert_eq!(results.len(), PARTIES);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The time of the loop that this coroutine is on.

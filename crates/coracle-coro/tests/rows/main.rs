@@ -6,12 +6,14 @@
 //! Time decides nothing here: real backends are held to "never early" and to the order of things, and what is
 //! exact is checked under the simulator's virtual clock.
 
+mod blocking;
 mod cancelling;
 mod handing_over;
 mod harness;
 mod joining;
 mod scoping;
 mod seeing;
+mod sharing;
 mod spawning;
 mod waiting;
 
@@ -107,11 +109,35 @@ suite! {
             s22_cancelled_receiver_takes_nothing,
             s23_coroutines_of_two_loops_hand_over,
         }
+        blocking::{
+            s10_what_was_meant_for_a_cancelled_waiter_goes_to_the_next,
+            s10_who_was_served_before_the_cancel_has_it,
+            s16_timeout_around_ends_every_wait,
+            s16_deadline_around_is_told_from_a_time_out_of_ones_own,
+            s18_notification_of_a_cancelled_waiter_goes_to_the_next,
+            s21_barrier_that_one_has_left_waits_for_another,
+            every_wait_in_the_wrong_place_panics_and_loses_nothing,
+        }
+        sharing::{
+            s12_wait_group_waits_for_all,
+            s17_mutex_is_held_by_one_at_a_time,
+            s18_condvar_wakes_whose_turn_it_is,
+            s19_readers_see_what_a_writer_has_finished,
+            s20_semaphore_lets_so_many_in,
+            s21_nobody_passes_a_barrier_before_all_are_there,
+            s21_value_is_made_once,
+            s22_every_message_arrives_once_and_in_order,
+            s23_end_of_a_channel_reaches_everybody,
+            s24_select_takes_each_message_once,
+        }
         seeing::{
             s49_list_has_name_state_and_place,
         }
     }
     sim: {
+        blocking::{
+            s16_timeout_around_every_wait_is_exact,
+        }
         waiting::{
             s14_sleep_is_exact,
             s16_timeout_is_exact,
