@@ -66,9 +66,10 @@
 
 pub use coracle_coro as coro;
 pub use coracle_coro::{
-    Coroutine, Generator, JoinError, JoinHandle, coroutine_local, coroutines, current, deadline,
-    no_park, on_big_stack, park, park_timeout, run, run_on, scope, select, sleep, sleep_until,
-    spawn, spawn_on, timeout, yield_now,
+    Coroutine, Generator, JoinError, JoinHandle, Runtime, SpawnOn, coroutine_local, coroutines,
+    current, deadline, in_span, join_all, loops, no_park, on_big_stack, park, park_timeout, race,
+    race_all, run, run_on, scope, select, shield, shield_until, signals, sleep, sleep_until, spawn,
+    spawn_anywhere, spawn_on, timeout, yield_now,
 };
 #[doc(no_inline)]
 pub use coracle_coro::{generator, sync};

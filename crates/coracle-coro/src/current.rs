@@ -16,9 +16,11 @@
 //! `Coroutine` that is resumed, which nobody else touches.
 #![allow(unsafe_code)]
 
+use crate::leak::Family;
 use crate::local::Locals;
 use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
+use crate::span::Spans;
 use crate::task::{State, Task};
 use crate::waiter::REFUSAL;
 use coracle_stack::{Coroutine, Stack, Yielder};
@@ -44,6 +46,7 @@ pub(crate) struct Frame {
     scheduler: NonNull<Scheduler>,
     yielder: NonNull<Yielder<(), ()>>,
     pub(crate) locals: Locals,
+    pub(crate) spans: Spans,
     /// The earliest [deadline](crate::deadline()) around what runs now.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// How many waits have failed because it is cancelled.
@@ -52,8 +55,10 @@ pub(crate) struct Frame {
     lucky_waits: Cell<u32>,
     /// How many [`no_park`](crate::no_park())s are around what runs now.
     pub(crate) no_park: Cell<u32>,
-    /// Waits that must come to their end, whatever happens.
+    /// How many [shields](crate::shield()) are around what runs now.
     pub(crate) shields: Cell<u32>,
+    /// Those who must not go on before it is over.
+    pub(crate) family: Cell<Option<Rc<dyn Family>>>,
 }
 
 /// A coroutine on `stack` that will run what `task`, of `scheduler`, has to do.
@@ -71,16 +76,19 @@ pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Cor
             scheduler,
             yielder: NonNull::from(yielder),
             locals: Locals::default(),
+            spans: Spans::default(),
             deadline: Cell::new(None),
             cancelled_waits: Cell::new(0),
             lucky_waits: Cell::new(0),
             no_park: Cell::new(0),
             shields: Cell::new(0),
+            family: Cell::new(None),
         };
         let _left = Left; // dropped before the frame
         CURRENT.set(&frame);
         frame.task.run();
         frame.locals.clear();
+        frame.spans.leave_all();
     })
 }
 
@@ -91,6 +99,15 @@ impl Drop for Left {
     fn drop(&mut self) {
         CURRENT.set(null());
     }
+}
+
+/// Runs `resume`, in which another coroutine runs, and puts back who ran before: a coroutine may run a loop of its own.
+#[inline]
+pub(crate) fn while_another_runs<R>(resume: impl FnOnce() -> R) -> R {
+    let outer = CURRENT.get();
+    let result = resume();
+    CURRENT.set(outer);
+    result
 }
 
 /// Calls `look` with the coroutine that runs on this thread, if one does.
@@ -193,13 +210,25 @@ impl Frame {
         true
     }
 
+    /// Leaves the coroutine for good.
+    pub(crate) fn leave(&self) -> ! {
+        self.task.ticket.set(0);
+        self.task.state.set(State::Leaked);
+        self.scheduler().note_leak(&self.sleeper);
+        loop {
+            self.suspend();
+        }
+    }
+
     #[inline]
     fn suspend(&self) {
+        self.spans.pause();
         CURRENT.set(null());
         // SAFETY: the yielder is on the same stack as this frame, in the function that called the one whose
         // frame this is.
         unsafe { self.yielder.as_ref() }.suspend(());
         CURRENT.set(self);
+        self.spans.go_on();
     }
 
     /// # Panics

@@ -62,13 +62,13 @@ impl Drop for Restore {
 /// The earliest deadline around the caller.
 pub(crate) fn limit() -> Option<Instant> {
     current::with(|frame| match frame {
-        Some(frame) if frame.is_shielded() => None,
         Some(frame) => frame.deadline.get(),
         None => THREAD.get(),
     })
 }
 
-fn set_limit(limit: Option<Instant>) {
+/// Puts another in force.
+pub(crate) fn set_limit(limit: Option<Instant>) {
     current::with(|frame| match frame {
         Some(frame) => frame.deadline.set(limit),
         None => THREAD.set(limit),

@@ -24,16 +24,19 @@
 //! | `std::thread` | here |
 //! |---|---|
 //! | `main` | [`run`](run()), [`run_on`]: the first coroutine; returns when all are over |
+//! | | [`Runtime`]: on several loops, a thread each; [`loops`], [`spawn_anywhere`] |
 //! | `spawn`, `Builder` | [`spawn`](spawn()), [`Builder`]; [`spawn_on`] for another loop |
 //! | `JoinHandle` | [`JoinHandle`] |
 //! | `scope` | [`scope`](scope()): children that borrow; the first error cancels the rest |
+//! | | [`race`](race()), [`race_all`], [`join_all`](join_all()): children in one line |
 //! | `sleep`, `sleep_until`, `yield_now` | [`sleep`](sleep()), [`sleep_until`], [`yield_now`] |
 //! | `park`, `park_timeout` | [`park`](park()), [`park_timeout`] |
 //! | `Thread`, `current` | [`Coroutine`], [`current`](current()) |
-//! | `thread_local!` | [`coroutine_local!`] |
-//! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()): ending a wait |
-//! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`] |
+//! | `thread_local!` | [`coroutine_local!`], inherited if the key asks for it; [`in_span`] for `tracing` |
+//! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()): ending a wait; [`shield`](shield()): not ending it |
+//! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`]; [`stack_use`](stack_use()), [`set_stacks`] |
 //! | `std::sync` | [`sync`]: locks, channels, [`select!`], between coroutines and threads alike |
+//! | | [`signals`](signals()): waiting for a signal of the system |
 //! | | [`Generator`]: a function that hands out values on its way; needs no loop |
 //!
 //! # A coroutine stays where it is
@@ -48,13 +51,20 @@
 //!
 //! # Cancelling
 //! Cancelling a coroutine, or the end of a [`timeout`] around its code, makes its waits fail: `ECANCELED`,
-//! `ETIMEDOUT`. An error is handed on by `?`, and destructors run; nothing is unwound by force. A coroutine
-//! that was started is never dropped: it ends, or, if its loop goes before it, is leaked, and the log names
-//! it.
+//! `ETIMEDOUT`. An error is handed on by `?`, and destructors run; nothing is unwound by force. What has to wait
+//! even so, to clean up, does it in a [`shield`](shield()). A coroutine that was started is never dropped: it
+//! ends, or is leaked, and the log names it, if its loop goes before it, or if it is cancelled and goes on waiting: the
+//! 33rd such wait never ends. A [`scope`](scope()) around it does not end either, then, and [`run`](run()) ends the
+//! process.
 //!
 //! # Panics
 //! A panic ends only its coroutine. [`JoinHandle::join`] has it, and the log, with the coroutine's name. A
 //! wait in a destructor that runs because of a panic fails at once, as if cancelled.
+//!
+//! # Forks
+//! A copy of a process that was made by `fork` runs none of the coroutines of the original. If it was one of them that forked,
+//! that one goes on in the copy, and all its waits fail with `ECANCELED`; when it is over, [`run`](run()) returns an error
+//! there. So a copy should do what copies do: `exec`, or end.
 
 mod big_stack;
 mod coroutine;
@@ -63,20 +73,32 @@ mod deadline;
 mod deadlock;
 mod ending;
 pub mod generator;
+mod group;
 mod inbox;
+mod inherit;
 mod join;
+mod join_all;
+mod leak;
 mod listing;
 mod local;
 mod no_park;
 mod park;
 mod place;
+mod placing;
 mod primitive;
+mod race;
 mod run;
+mod runtime;
 mod scheduler;
 mod scope;
+mod shield;
+mod signals;
 mod sleep;
 mod sleeper;
+mod span;
 mod spawn;
+mod stack_use;
+mod stacks;
 pub mod sync;
 mod task;
 mod waiter;
@@ -87,12 +109,21 @@ pub use deadline::{deadline, timeout};
 #[doc(inline)]
 pub use generator::Generator;
 pub use join::{JoinError, JoinHandle};
+pub use join_all::join_all;
 pub use listing::{CoroutineInfo, coroutines};
 pub use local::LocalKey;
 pub use no_park::no_park;
 pub use park::{park, park_timeout, yield_now};
+pub use placing::{SpawnOn, loops, spawn_anywhere};
+pub use race::{race, race_all};
 pub use run::{run, run_on};
+pub use runtime::Runtime;
 pub use scope::{Scope, scope};
+pub use shield::{shield, shield_until};
+pub use signals::{Signals, signals};
 pub use sleep::{sleep, sleep_until};
+pub use span::in_span;
 pub use spawn::{Builder, spawn, spawn_on};
+pub use stack_use::{StackUse, stack_use};
+pub use stacks::{set_stacks, stack_stats};
 pub use task::State;

@@ -34,9 +34,36 @@ thread_local! {
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// With `inherit`, a coroutine begins with a clone of what the one that spawned it had at that time: for what concerns
+/// a whole request. It must be `Clone`, and `Send`, since a coroutine may be spawned on another loop.
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// coracle_coro::coroutine_local! {
+///     inherit static REQUEST: Cell<u64> = Cell::new(0);
+/// }
+///
+/// coracle_coro::run(|| {
+///     REQUEST.with(|request| request.set(7));
+///     let child = coracle_coro::spawn(|| REQUEST.with(Cell::get));
+///     assert_eq!(child.join().unwrap(), 7);
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[macro_export]
 macro_rules! coroutine_local {
     () => {};
+    ($(#[$attribute:meta])* $visibility:vis inherit static $name:ident: $type:ty = $init:expr) => {
+        $(#[$attribute])*
+        $visibility static $name: $crate::LocalKey<$type> = $crate::LocalKey::inherited(|| $init);
+    };
+    ($(#[$attribute:meta])* $visibility:vis inherit static $name:ident: $type:ty = $init:expr; $($rest:tt)*) => {
+        $crate::coroutine_local!($(#[$attribute])* $visibility inherit static $name: $type = $init);
+        $crate::coroutine_local!($($rest)*);
+    };
     ($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $init:expr) => {
         $(#[$attribute])*
         $visibility static $name: $crate::LocalKey<$type> = $crate::LocalKey::new(|| $init);
@@ -53,12 +80,24 @@ macro_rules! coroutine_local {
 /// thread's.
 pub struct LocalKey<T: 'static> {
     init: fn() -> T,
+    /// How it is made out of that of the spawner, if it is.
+    bequeath: Option<Bequeath>,
 }
+
+type Bequeath = fn(&dyn Any) -> Box<dyn Any + Send>;
 
 impl<T: 'static> LocalKey<T> {
     #[doc(hidden)]
     pub const fn new(init: fn() -> T) -> LocalKey<T> {
-        LocalKey { init }
+        LocalKey { init, bequeath: None }
+    }
+
+    #[doc(hidden)]
+    pub const fn inherited(init: fn() -> T) -> LocalKey<T>
+    where
+        T: Clone + Send,
+    {
+        LocalKey { init, bequeath: Some(clone_of::<T>) }
     }
 
     /// Calls `f` with the value of whoever calls. It may wait inside.
@@ -76,7 +115,7 @@ impl<T: 'static> LocalKey<T> {
         let place = std::ptr::from_ref(self).addr();
         let value = with_locals(|locals| locals.find(place)).unwrap_or_else(|| {
             let value = Rc::new((self.init)()); // nothing is borrowed: it may use the storage, too
-            with_locals(|locals| locals.insert(place, value))
+            with_locals(|locals| locals.insert(Local { place, value, bequeath: self.bequeath }))
         });
         // A clone is held meanwhile: nothing that happens in `f` can take the value away.
         f(value.downcast_ref().expect("what is in its place has its type"))
@@ -89,25 +128,71 @@ impl<T> fmt::Debug for LocalKey<T> {
     }
 }
 
+fn clone_of<T: Clone + Send + 'static>(value: &dyn Any) -> Box<dyn Any + Send> {
+    let value: &T = value.downcast_ref().expect("what is in its place has its type");
+    Box::new(value.clone())
+}
+
 /// The values of one coroutine. There are a handful of them, so a list is searched.
 #[derive(Default)]
 pub(crate) struct Locals {
-    values: RefCell<Vec<(usize, Rc<dyn Any>)>>,
+    values: RefCell<Vec<Local>>,
+}
+
+#[derive(Clone)]
+struct Local {
+    /// Where its key is.
+    place: usize,
+    value: Rc<dyn Any>,
+    bequeath: Option<Bequeath>,
+}
+
+/// A value on its way to a coroutine that inherits it.
+pub(crate) struct Legacy {
+    place: usize,
+    value: Box<dyn Any + Send>,
+    bequeath: Bequeath,
+}
+
+/// Whether whoever calls has values at all.
+#[inline]
+pub(crate) fn has_some() -> bool {
+    with_locals(|locals| !locals.values.borrow().is_empty())
+}
+
+/// What a coroutine that is spawned now inherits from whoever calls.
+pub(crate) fn bequeath() -> Vec<Legacy> {
+    let locals = with_locals(|locals| locals.values.borrow().clone());
+    // Nothing is borrowed: to clone a value is not ours.
+    let legacy = |Local { place, value, bequeath }: Local| {
+        bequeath.map(|bequeath| Legacy { place, value: bequeath(&*value), bequeath })
+    };
+    locals.into_iter().filter_map(legacy).collect()
 }
 
 impl Locals {
     fn find(&self, place: usize) -> Option<Rc<dyn Any>> {
         let values = self.values.borrow();
-        values.iter().find(|(key, _)| *key == place).map(|(_, value)| Rc::clone(value))
+        values.iter().find(|local| local.place == place).map(|local| Rc::clone(&local.value))
     }
 
     /// The value in this place, which is the one that is there already if the initialiser of this one has put
     /// it there.
-    fn insert(&self, place: usize, value: Rc<dyn Any>) -> Rc<dyn Any> {
-        self.find(place).unwrap_or_else(|| {
-            self.values.borrow_mut().push((place, Rc::clone(&value)));
+    fn insert(&self, local: Local) -> Rc<dyn Any> {
+        self.find(local.place).unwrap_or_else(|| {
+            let value = Rc::clone(&local.value);
+            self.values.borrow_mut().push(local);
             value
         })
+    }
+
+    /// Puts in what was inherited.
+    pub(crate) fn inherit(&self, legacies: Vec<Legacy>) {
+        let local = |Legacy { place, value, bequeath }| {
+            let value: Box<dyn Any> = value;
+            Local { place, value: Rc::from(value), bequeath: Some(bequeath) }
+        };
+        self.values.borrow_mut().extend(legacies.into_iter().map(local));
     }
 
     /// Drops them all. Their destructors may use the storage; a panic of theirs ends here.
@@ -125,8 +210,8 @@ impl Locals {
             if values.is_empty() {
                 return;
             }
-            for value in values {
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+            for local in values {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(local)));
             }
         }
     }

@@ -33,7 +33,7 @@ pub fn yield_now() {
     current::with(|frame| match frame {
         Some(frame) => {
             frame.assert_may_park();
-            if !thread::panicking() {
+            if !thread::panicking() && !frame.scheduler().is_forked() {
                 frame.give_way();
             }
         }

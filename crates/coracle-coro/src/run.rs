@@ -1,5 +1,6 @@
 //! Running a program as a coroutine, until it and all it has spawned are over.
 
+use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
 use crate::spawn::start;
 use coracle_loop::Loop;
@@ -16,7 +17,8 @@ const MAIN_STACK_BYTES: usize = 8 << 20;
 /// every coroutine of the loop* is over: no child outlives it.
 ///
 /// Whoever stops the loop ([`LoopHandle::stop`](coracle_loop::LoopHandle::stop)) cancels all its coroutines;
-/// they are waited for all the same.
+/// they are waited for all the same. If none is left but such as were cancelled and [would not
+/// end](crate#cancelling), the process ends, with their names on standard error and status 70.
 ///
 /// # Errors
 /// What `f` says; or that there is no loop to be had; or that the kernel's side of it broke. [`Deadlock`],
@@ -78,13 +80,7 @@ where
     T: 'static,
 {
     refuse_turns();
-    let size = StackSize::at_least(MAIN_STACK_BYTES)?;
-    let spawned = Location::caller();
-    let main = Rc::new(Cell::new(None));
-    let place = Rc::clone(&main);
-    // Coroutines are spawned in turns.
-    lp.defer(move |_| place.set(Some(start(Some("main".into()), size, spawned, f))));
-
+    let main = start_main(lp, f)?;
     let scheduler = Scheduler::of(lp);
     let main = loop {
         scheduler.stop_when_empty();
@@ -103,8 +99,23 @@ where
     }
 }
 
+/// Has `f` run as the first coroutine. Its handle is there after the first turn: coroutines are spawned in turns.
 #[track_caller]
-fn refuse_turns() {
+pub(crate) fn start_main<F, T>(lp: &Loop, f: F) -> io::Result<Rc<Cell<Option<JoinHandle<T>>>>>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    let size = StackSize::at_least(MAIN_STACK_BYTES)?;
+    let spawned = Location::caller();
+    let main = Rc::new(Cell::new(None));
+    let place = Rc::clone(&main);
+    lp.defer(move |_| place.set(Some(start(Some("main".into()), size, spawned, f))));
+    Ok(main)
+}
+
+#[track_caller]
+pub(crate) fn refuse_turns() {
     assert!(
         Loop::current().is_none(),
         "`run` cannot be called in a coroutine or a callback, whose loop would have to wait for it: use `spawn`"

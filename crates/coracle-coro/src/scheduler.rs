@@ -14,12 +14,17 @@
 use crate::coroutine::{CoroutineId, Ids};
 use crate::current;
 use crate::deadlock;
+use crate::group::Member;
 use crate::inbox::Inbox;
 use crate::join::JoinHandle;
+use crate::leak;
 use crate::listing;
 use crate::sleeper::Sleeper;
+use crate::stack_use::Census;
+use crate::stacks::Trimming;
 use crate::task::{Key, Sent, State, Task};
 use crate::waiter::current_loop;
+use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Loop, LoopHandle};
 use coracle_stack::{CoroutineResult, Pool, Stack, StackSize};
 use slotmap::SlotMap;
@@ -56,6 +61,14 @@ pub(crate) struct Scheduler {
     stop_when_empty: Cell<bool>,
     /// What was found when nothing could happen any more.
     deadlock: RefCell<Option<io::Error>>,
+    /// How many are parked for good.
+    leaked: Cell<usize>,
+    /// If its loop is one of several that are one run.
+    group: OnceCell<Member>,
+    /// In a copy of the process, the coroutines of the original are not run.
+    fork: ForkGuard,
+    trimming: Trimming,
+    census: Census,
 }
 
 impl Scheduler {
@@ -74,6 +87,11 @@ impl Scheduler {
             now: Cell::new(lp.now()),
             stop_when_empty: Cell::new(false),
             deadlock: RefCell::default(),
+            leaked: Cell::new(0),
+            group: OnceCell::new(),
+            fork: ForkGuard::new(),
+            trimming: Trimming::default(),
+            census: Census::default(),
         })
     }
 
@@ -81,6 +99,12 @@ impl Scheduler {
     #[inline]
     pub(crate) fn owns(&self, sleeper: &Sleeper) -> bool {
         sleeper.is_of(&self.handle)
+    }
+
+    /// Whether this is a copy of the process that it belongs to. One load.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork.is_forked()
     }
 
     /// Whether the turn that is under way on this thread is one of its loop.
@@ -137,6 +161,9 @@ impl Scheduler {
         task.size.set(size);
         task.ticket.set(0);
         task.spawned_at.set(self.now.get());
+        if let Some(member) = self.group.get() {
+            member.entered();
+        }
         task.state.set(State::New);
         self.queue(task);
     }
@@ -162,7 +189,7 @@ impl Scheduler {
         self.emptied.set(waits);
     }
 
-    /// Puts it at the end of the queue. Only in a turn of the loop.
+    /// Puts it at the end of the queue. Only in a turn of the loop, or of another that a coroutine of this one runs.
     #[inline]
     pub(crate) fn push(&self, task: Rc<Task>) {
         task.state.set(State::Ready);
@@ -173,7 +200,18 @@ impl Scheduler {
     fn queue(&self, task: Rc<Task>) {
         self.ready.borrow_mut().push_back(task);
         if !self.awake.replace(true) {
-            defer(&current_loop());
+            match Loop::current() {
+                Some(lp) if self.handle.is_of(&lp) => defer(&lp),
+                _ => self.call(),
+            }
+        }
+    }
+
+    /// From a turn of another loop.
+    #[cold]
+    fn call(&self) {
+        if self.handle.post(|lp| Scheduler::of(lp).run_ready(lp)).is_err() {
+            self.awake.set(false); // the next one who becomes ready calls again
         }
     }
 
@@ -189,11 +227,15 @@ impl Scheduler {
     fn run_ready(&self, lp: &Loop) {
         self.now.set(lp.now());
         for _ in 0..RESUMES_PER_TURN {
+            if self.is_forked() {
+                return; // one of them has forked, and this is the copy
+            }
             let next = self.ready.borrow_mut().pop_front();
             match next {
                 Some(task) => self.resume(task),
                 None => {
                     self.awake.set(false);
+                    self.trimming.rest(lp);
                     return self.look_for_deadlock(lp);
                 }
             }
@@ -202,7 +244,7 @@ impl Scheduler {
     }
 
     /// If nothing can happen any more, says so, and cancels all: that is the only way on.
-    fn look_for_deadlock(&self, lp: &Loop) {
+    pub(crate) fn look_for_deadlock(&self, lp: &Loop) {
         if self.stop_when_empty.get() && !self.is_empty() && deadlock::is_certain(lp) {
             let error = deadlock::describe(&listing::list(lp, self));
             tracing::error!("{error}");
@@ -234,9 +276,14 @@ impl Scheduler {
         task.state.set(State::Running);
         let coroutine = place.as_mut().expect("it was put there");
         // Nothing of the scheduler's or the loop's is borrowed here, only what is being resumed.
-        if let CoroutineResult::Return(()) = coroutine.resume(()) {
+        let resumed = current::while_another_runs(|| coroutine.resume(()));
+        if let CoroutineResult::Return(()) = resumed {
+            if cfg!(debug_assertions) {
+                self.census.note(*task.sleeper().spawned, coroutine.stack());
+            }
             *place = None;
             drop(place);
+            self.trimming.note_freed(self.living());
             self.remove(task);
         }
     }
@@ -260,6 +307,19 @@ impl Scheduler {
         }
     }
 
+    /// Has it use this pool. Not if it has one.
+    pub(crate) fn set_pool(&self, pool: Pool) -> Result<(), Pool> {
+        self.pool.set(pool)
+    }
+
+    pub(crate) fn trimming(&self) -> &Trimming {
+        &self.trimming
+    }
+
+    pub(crate) fn census(&self) -> &Census {
+        &self.census
+    }
+
     // --- The end ---------------------------------------------------------------------------------------
 
     fn remove(&self, task: Rc<Task>) {
@@ -270,20 +330,59 @@ impl Scheduler {
             spare.push(task);
         }
         drop(spare);
-        if self.stop_when_empty.get() && self.is_empty() {
+        match self.group.get() {
+            Some(member) => member.left(self.leaked.get()),
+            None => self.settle(),
+        }
+    }
+
+    /// One of the coroutines will never run again.
+    pub(crate) fn note_leak(&self, who: &Sleeper) {
+        self.leaked.set(self.leaked.get() + 1);
+        match self.group.get() {
+            Some(member) => member.leaked(who.to_string()),
+            None => current_loop().defer(|lp| Scheduler::of(lp).settle()),
+        }
+    }
+
+    /// Stops the loop if somebody waits for that and no coroutine is left; ends the process if none that is left
+    /// will ever be over.
+    fn settle(&self) {
+        if !self.stop_when_empty.get() {
+            return;
+        }
+        let left = self.living();
+        if left == 0 {
             self.stop_when_empty.set(false);
             current_loop().stop();
+        } else if left == self.leaked.get() {
+            let leaked: Vec<_> = self.tasks().iter().map(|task| task.sleeper()).collect();
+            leak::exit(&leaked);
         }
     }
 
     /// Whether it has no coroutine.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tasks.borrow().is_empty()
+        self.living() == 0
+    }
+
+    /// How many coroutines it has.
+    pub(crate) fn living(&self) -> usize {
+        self.tasks.borrow().len()
     }
 
     /// Stops the loop when the last coroutine is over.
     pub(crate) fn stop_when_empty(&self) {
         self.stop_when_empty.set(true);
+    }
+
+    /// Its loop is one of several. Once.
+    pub(crate) fn join_group(&self, member: Member) {
+        assert!(self.group.set(member).is_ok(), "a loop is made for one run");
+    }
+
+    pub(crate) fn group(&self) -> Option<&Member> {
+        self.group.get()
     }
 
     /// False if it has stopped the loop since [`stop_when_empty`](Scheduler::stop_when_empty).

@@ -5,15 +5,18 @@ use crate::coroutine::{Coroutine, CoroutineId};
 use crate::current::{self, Frame};
 use crate::deadline;
 use crate::join::report;
-use crate::spawn::spawn;
+use crate::leak::{Family, leak};
+use crate::shield::Shield;
+use crate::spawn::start;
 use crate::waiter::{Waiter, Waker, Woken, refuse_callbacks};
+use coracle_stack::StackSize;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::thread;
 
@@ -30,6 +33,8 @@ pub struct Scope<'scope, 'env: 'scope> {
 struct Children {
     /// How many are not over.
     living: Cell<usize>,
+    /// How many of those will never be.
+    leaked: Cell<usize>,
     started: RefCell<BTreeMap<CoroutineId, Coroutine>>,
     /// They are cancelled, and so are those who come.
     cancelled: Cell<bool>,
@@ -105,6 +110,43 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() -> io::Result<()> + 'scope,
     {
+        self.spawn_at(Location::caller(), f);
+    }
+
+    /// Cancels all children that there are, but for the one that calls, and those to come. It is no error: the scope
+    /// returns what its closure returned, when they are over.
+    ///
+    /// ```
+    /// coracle_coro::run(|| {
+    ///     let found = coracle_coro::scope(|scope| {
+    ///         scope.spawn(|| {
+    ///             coracle_coro::park().expect_err("it is cancelled");
+    ///             Ok(())
+    ///         });
+    ///         coracle_coro::yield_now();
+    ///         scope.cancel();
+    ///         Ok(7)
+    ///     })?;
+    ///     assert_eq!(found, 7);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn cancel(&self) {
+        self.children.cancel();
+    }
+
+    /// Whether its children are cancelled: by [`cancel`](Scope::cancel), an error, a deadline, or because whoever is
+    /// in it is.
+    pub fn is_cancelled(&self) -> bool {
+        self.children.cancelled.get()
+    }
+
+    /// As [`spawn`](Scope::spawn), for somebody else.
+    pub(crate) fn spawn_at<F>(&'scope self, spawned: &'static Location<'static>, f: F)
+    where
+        F: FnOnce() -> io::Result<()> + 'scope,
+    {
         let children = Rc::clone(&self.children);
         let body: Box<dyn FnOnce() -> io::Result<()> + 'scope> = Box::new(f);
         // SAFETY: only the lifetime changes. `scope` does not return, and is not unwound, before `living`
@@ -115,7 +157,8 @@ impl<'scope> Scope<'scope, '_> {
             unsafe { std::mem::transmute(body) };
         children.living.set(children.living.get() + 1);
         let child = Child { body: Some(body), living: Living(children) };
-        let coroutine = spawn(move || child.run()).coroutine().clone();
+        let coroutine = start(None, StackSize::default(), spawned, move || child.run());
+        let coroutine = coroutine.coroutine().clone();
         if self.children.cancelled.get() {
             coroutine.cancel();
         }
@@ -151,6 +194,8 @@ impl Child {
     fn run(mut self) {
         let children = Rc::clone(&self.living.0);
         let body = self.body.take().expect("a child runs once");
+        let family: Rc<dyn Family> = Rc::<Children>::clone(&children);
+        current::with(|frame| frame.expect("a child is a coroutine").family.set(Some(family)));
         match catch_unwind(AssertUnwindSafe(body)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => children.fail(error),
@@ -177,7 +222,7 @@ struct Living(Rc<Children>);
 impl Drop for Living {
     fn drop(&mut self) {
         self.0.living.set(self.0.living.get() - 1);
-        if self.0.living.get() == 0
+        if self.0.living.get() == self.0.leaked.get()
             && let Some(parent) = self.0.parent.take()
         {
             parent.wake();
@@ -198,18 +243,32 @@ impl Children {
 
     fn cancel(&self) {
         self.cancelled.set(true);
-        let started: Vec<Coroutine> = self.started.borrow().values().cloned().collect();
-        started.iter().for_each(Coroutine::cancel);
+        let own = crate::current().id();
+        let others = |coroutine: &&Coroutine| coroutine.id() != own;
+        let others: Vec<Coroutine> =
+            self.started.borrow().values().filter(others).cloned().collect();
+        others.iter().for_each(Coroutine::cancel);
+    }
+
+    /// What the parent does before it waits for them.
+    fn look_after(&self, parent: &Frame) {
+        if self.leaked.get() == self.living.get() {
+            leak(parent, "it waits for children that were cancelled, and went on waiting");
+        }
+        if parent.scheduler().is_forked() {
+            leak(parent, "it waits for children that do not run in a copy of the process");
+        }
+        if parent.sleeper.is_cancelled() {
+            self.cancel();
+        }
     }
 
     /// Until all are over, whatever happens to the one that waits.
     fn wait(&self) {
         let mut limit = deadline::limit();
-        let _shield = Shield::new();
+        let _shield = Shield::new(None);
         while self.living.get() > 0 {
-            if current::with(|frame| frame.is_some_and(|frame| frame.sleeper.is_cancelled())) {
-                self.cancel();
-            }
+            current::with(|frame| frame.into_iter().for_each(|frame| self.look_after(frame)));
             let waiter = Waiter::new();
             self.parent.replace(Some(waiter.waker()));
             if waiter.wait(limit) == Woken::TimedOut {
@@ -220,26 +279,14 @@ impl Children {
     }
 }
 
-/// Waits of this coroutine come to their end, even if it is cancelled or late.
-struct Shield;
-
-impl Shield {
-    fn new() -> Shield {
-        count(1);
-        Shield
-    }
-}
-
-impl Drop for Shield {
-    fn drop(&mut self) {
-        count(-1);
-    }
-}
-
-fn count(by: i32) {
-    current::with(|frame| {
-        if let Some(frame) = frame {
-            frame.shields.set(frame.shields.get().saturating_add_signed(by));
+/// When no other children are left, the parent has waited long enough.
+impl Family for Children {
+    fn child_leaked(&self) {
+        self.leaked.set(self.leaked.get() + 1);
+        if self.leaked.get() == self.living.get()
+            && let Some(parent) = self.parent.take()
+        {
+            parent.wake();
         }
-    });
+    }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Sleeper {
     /// What `unpark` leaves and `park` takes, or the ticket of the wait that an `unpark` ends.
     park: AtomicU64,
     cancelled: AtomicBool,
+    /// A cancel does not end the wait it finds. Of coroutines only, and looked at by their own loop's thread.
+    shielded: AtomicBool,
     /// If it is a coroutine: what it runs, what it leaves, and who waits for that.
     pub(crate) ending: Ending,
 }
@@ -112,6 +114,7 @@ impl Sleeper {
             word: AtomicU64::new(0),
             park: AtomicU64::new(NOTHING),
             cancelled: AtomicBool::new(false),
+            shielded: AtomicBool::new(false),
             ending: Ending::new(),
         }
     }
@@ -137,6 +140,7 @@ impl Sleeper {
         }
         sleeper.spawned = spawned;
         *sleeper.cancelled.get_mut() = false;
+        *sleeper.shielded.get_mut() = false;
         *sleeper.park.get_mut() = NOTHING;
         sleeper.ending.renew();
         Ok(())
@@ -260,9 +264,14 @@ impl Sleeper {
 
     fn strike(&self) {
         let ticket = self.word.load(Ordering::SeqCst) >> STATE_BITS;
-        if ticket != 0 {
+        if ticket != 0 && !self.shielded.load(Ordering::Relaxed) {
             self.end_and_tell(ticket, Woken::Cancelled);
         }
+    }
+
+    /// Raises or lowers the [shield](crate::shield()); returns whether it was up. Only by the one who waits.
+    pub(crate) fn set_shielded(&self, shielded: bool) -> bool {
+        self.shielded.swap(shielded, Ordering::Relaxed)
     }
 
     #[inline]

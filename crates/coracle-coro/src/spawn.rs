@@ -2,6 +2,7 @@
 
 use crate::coroutine::CoroutineId;
 use crate::current;
+use crate::inherit::Inheritance;
 use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
@@ -164,9 +165,17 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
+    let inheritance = Inheritance::of_caller();
+    let f = move || {
+        inheritance.take_up();
+        f()
+    };
     current::with(|frame| match frame {
-        Some(frame) => frame.scheduler().spawn(name, size, spawned, f),
-        None => {
+        Some(frame) if frame.scheduler().is_turning() => {
+            frame.scheduler().spawn(name, size, spawned, f)
+        }
+        // Or in a callback of a loop that a coroutine runs, in its turn.
+        _ => {
             let lp = Loop::current().expect(
                 "cannot spawn a coroutine outside a loop: call it inside `run` or in a callback, \
                  or give it to a loop with `spawn_on`",
@@ -187,6 +196,11 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    let inheritance = Inheritance::of_caller();
+    let f = move || {
+        inheritance.take_up();
+        f()
+    };
     let sleeper = Sleeper::of_coroutine(handle.clone(), CoroutineId::next(), name, spawned);
     let (sent, join) = Sent::new(sleeper, f);
     handle.post(move |lp| Scheduler::of(lp).adopt(sent, size))?;

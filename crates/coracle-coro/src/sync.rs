@@ -15,6 +15,7 @@
 //! | [`Mutex`], [`RwLock`], [`Condvar`] | something that many share |
 //! | [`channel`] | something that goes from one to another |
 //! | [`select!`](crate::select!), [`Select`] | whichever of several channels is first |
+//! | [`after`], [`tick`], [`Tick`] | time, in `select!` or by itself |
 //! | [`Semaphore`] | so many at a time |
 //! | [`Barrier`], [`WaitGroup`] | until all are there, until all are done |
 //! | [`Once`], [`OnceLock`] | something that is done once |
@@ -47,6 +48,7 @@ mod select;
 mod semaphore;
 #[cfg(test)]
 mod tests;
+mod tick;
 mod wait_group;
 
 pub use barrier::{Barrier, BarrierWaitResult};
@@ -63,4 +65,5 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use select::{__choose, __choose_now, Wait};
 pub use select::{After, Arm, IntoArm, Select, after};
 pub use semaphore::{Permit, Semaphore};
+pub use tick::{Tick, Ticking, tick};
 pub use wait_group::{Member, WaitGroup};

@@ -37,6 +37,8 @@ pub enum State {
     Running,
     /// It waits for something.
     Waiting,
+    /// It was cancelled and went on waiting, or waits for children who did: it never runs again.
+    Leaked,
 }
 
 /// One task. When it is over, another is made of it, because allocating one would be a good part of what a short

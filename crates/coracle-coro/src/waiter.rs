@@ -10,6 +10,7 @@
 
 use crate::current::{self, Caller, Frame};
 use crate::deadline;
+use crate::leak::leak;
 use crate::sleeper::Sleeper;
 use coracle_loop::Loop;
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 /// code that ignores the error cannot keep its loop busy.
 const FREE_CANCELLED_WAITS: u32 = 8;
 
-/// After so many, the log says so.
+/// After so many, it is parked for good, and the log says so.
 const LIMIT_CANCELLED_WAITS: u32 = 32;
 
 /// The longest that a cancelled coroutine is made to wait.
@@ -161,7 +162,9 @@ impl Waiter {
 
     fn wait_in_coroutine(&self, frame: &Frame, limit: Option<Instant>) -> Woken {
         let Waiter { sleeper, ticket } = self;
-        let cancelled = sleeper.is_cancelled() && !frame.is_shielded();
+        // In a copy of the process, nobody would wake it.
+        let cancelled =
+            sleeper.is_cancelled() && !frame.is_shielded() || frame.scheduler().is_forked();
         // Others of this thread would run with its panic count raised, and one more panic ends the process.
         if (cancelled || thread::panicking()) && sleeper.end(*ticket, Woken::Cancelled) {
             frame.cancelled_waits.set(frame.cancelled_waits.get().saturating_add(1));
@@ -249,9 +252,11 @@ fn pause(frame: &Frame) {
         return;
     }
     frame.assert_may_park();
-    if count == LIMIT_CANCELLED_WAITS {
-        let coroutine = frame.sleeper.to_string();
-        tracing::warn!(coroutine, count, "a cancelled coroutine goes on waiting");
+    if frame.scheduler().is_forked() {
+        return; // nobody would wake it, and there is nobody whom it holds up
+    }
+    if count >= LIMIT_CANCELLED_WAITS {
+        leak(frame, "it was cancelled, and went on waiting");
     }
     let doublings = (count + 1 - FREE_CANCELLED_WAITS).min(10);
     let pause = Duration::from_millis(1 << doublings).min(BACK_OFF);

@@ -11,15 +11,24 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Remembers in which process it was made.
-#[derive(Clone, Copy)]
-pub(crate) struct ForkGuard {
+/// Remembers in which process it was made, for those who must leave what they have alone in a copy of it.
+///
+/// ```
+/// use coracle_demux::ForkGuard;
+///
+/// let guard = ForkGuard::new();
+/// assert!(!guard.is_forked());
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct ForkGuard {
     mark: &'static AtomicU32,
     owner: u32,
 }
 
 impl ForkGuard {
-    pub(crate) fn new() -> ForkGuard {
+    /// Of this process.
+    #[allow(clippy::new_without_default)] // it depends on when and where it is made
+    pub fn new() -> ForkGuard {
         static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
         // Where the kernel cannot wipe pages, a plain one: forks then go unnoticed, as everywhere else.
         let mark = MARK.get_or_init(|| wiped_page().unwrap_or_else(|_| Box::leak(Box::default())));
@@ -29,9 +38,9 @@ impl ForkGuard {
         ForkGuard { mark, owner: mark.load(Ordering::Relaxed) }
     }
 
-    /// Whether this is a child of the process that made the guard.
+    /// Whether this is a child of the process that made the guard. One load.
     #[inline]
-    pub(crate) fn is_forked(self) -> bool {
+    pub fn is_forked(self) -> bool {
         self.mark.load(Ordering::Relaxed) != self.owner
     }
 

@@ -71,6 +71,7 @@ mod wakeup;
 pub use address::Address;
 pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
+pub use fork::ForkGuard;
 pub use lent::Lent;
 pub use memory::{Memory, Payload, copy_short};
 pub use operation::{

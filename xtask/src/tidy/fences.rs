@@ -39,6 +39,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-stack/src/switch.rs", "promises corosensei that a stack is one"),
     ("crates/coracle-stack/tests/rows/overflow.rs", "faults on purpose, and a thread of pthread's"),
     ("apps/coracle-cli/src/daemon.rs", "fork(2), while there is one thread"),
+    ("crates/coracle-coro/tests/forking/main.rs", "forks, to see what a copy does"),
     ("crates/coracle-loop/tests/rows/process.rs", "forks, to see that a loop survives them"),
     ("bench/src/buffer_ring.rs", "the ring of the limit server"),
     ("bench/src/cpu_clock.rs", "the clock of another process"),

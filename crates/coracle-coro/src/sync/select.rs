@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 /// - [`sender.sending(&mut slot)`](crate::sync::Sender::sending): the message in the slot is sent. The pattern
 ///   gets a `Result<(), _>`.
 /// - [`after(duration)`](crate::sync::after): so much time has passed. The pattern gets `()`.
+/// - `&tick`: a [`Tick`](crate::sync::Tick) is due, again and again or once. The pattern gets when that was.
+/// - `&signals`: a [signal](crate::signals()) has arrived. The pattern gets a `Result<(), _>`.
 ///
 /// and the last arm may be `default => body`, for when nothing else can be done at once.
 ///

@@ -38,6 +38,19 @@ impl Harness {
         builder(self.backend, self.kernel.as_ref()).build().expect("the backend opens")
     }
 
+    /// What sends a signal to the process, which in the simulator is a simulated one.
+    pub(crate) fn raiser(&self) -> Rc<dyn Fn(i32)> {
+        match self.kernel.clone() {
+            Some(kernel) => Rc::new(move |signal| kernel.raise(signal)),
+            None => Rc::new(|signal| {
+                let signal =
+                    rustix::process::Signal::from_named_raw(signal).expect("it has a name");
+                rustix::process::kill_process(rustix::process::getpid(), signal)
+                    .expect("it is ours");
+            }),
+        }
+    }
+
     /// Runs `f` as the first coroutine, and all others to their end.
     pub(crate) fn run(&self, f: impl FnOnce() -> io::Result<()> + 'static) {
         coracle_coro::run_on(&self.lp, f).expect("the case");
@@ -69,10 +82,7 @@ pub(crate) fn everywhere<T: Send + 'static>(
         let own = [0, 1].map(|me| coracle_coro::spawn(go(me)));
         let pair = [2, 3].map(&go);
         let other = std::thread::spawn(move || {
-            // In the simulator, a world of its own.
-            let kernel =
-                (backend == Backend::Sim).then(|| Kernel::with_faults(2, Faults::benign()));
-            let lp = builder(backend, kernel.as_ref()).build().expect("the backend opens");
+            let lp = make_loop(backend, 2).expect("the backend opens");
             let pair = move || Ok(pair.map(coracle_coro::spawn).map(|one| one.join().unwrap()));
             coracle_coro::run_on(&lp, pair).expect("the other loop");
         });
@@ -134,6 +144,12 @@ impl Drop for Noted {
     fn drop(&mut self) {
         self.0.add(self.1);
     }
+}
+
+/// A loop for any thread; in the simulator it is a world of its own.
+pub(crate) fn make_loop(backend: Backend, seed: u64) -> io::Result<Loop> {
+    let kernel = (backend == Backend::Sim).then(|| Kernel::with_faults(seed, Faults::benign()));
+    builder(backend, kernel.as_ref()).build()
 }
 
 fn builder(backend: Backend, kernel: Option<&Kernel>) -> Builder {

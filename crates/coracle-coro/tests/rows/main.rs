@@ -10,11 +10,17 @@ mod blocking;
 mod cancelling;
 mod handing_over;
 mod harness;
+mod inheriting;
 mod joining;
+mod racing;
 mod scoping;
 mod seeing;
+mod several;
 mod sharing;
+mod shielding;
 mod spawning;
+mod stacks;
+mod timing;
 mod waiting;
 
 macro_rules! suite {
@@ -60,6 +66,7 @@ suite! {
             s38_coroutines_of_two_loops_wait_for_each_other,
             s47_deep_recursion_runs_on_a_big_stack,
             s56_callbacks_and_coroutines_share_a_loop,
+            s56_coroutine_runs_a_loop_of_its_own,
         }
         joining::{
             s7_join_has_the_result,
@@ -109,6 +116,54 @@ suite! {
             s22_cancelled_receiver_takes_nothing,
             s23_coroutines_of_two_loops_hand_over,
         }
+        stacks::{
+            s3_stacks_of_a_loop_have_limits_of_their_own,
+            s45_memory_goes_back_after_a_peak,
+            s48_stack_use_is_told_by_the_line_that_spawned,
+            s57_loop_with_parked_coroutines_sleeps_for_ever,
+        }
+        timing::{
+            s15_tick_is_due_again_and_again,
+            s15_one_shot_is_due_once_and_can_be_reset,
+            s15_cancelled_tick_is_never_chosen,
+            s15_wait_for_a_tick_is_cancelled_and_times_out,
+            s15_timer_with_a_callback_beside_coroutines,
+            s59_coroutine_waits_for_a_signal,
+            s59_wait_for_a_signal_that_does_not_come,
+        }
+        inheriting::{
+            s27_child_inherits_what_the_key_asks_for,
+            s27_inheritance_goes_to_other_loops_and_is_dropped_there,
+            s28_span_follows_spawn,
+            s28_coroutines_do_not_run_in_the_spans_of_others,
+        }
+        several::{
+            s38_run_ends_when_the_coroutines_of_all_loops_are_over,
+            s38_loops_wait_for_each_other,
+            s38_error_and_panic_of_main_leave_run,
+            s38_stop_of_one_loop_cancels_the_coroutines_of_all,
+            s38_anywhere_is_where_the_fewest_are,
+            s38_anywhere_on_one_loop_is_here,
+            s38_loop_that_cannot_be_made_is_an_error,
+            s38_panic_of_a_callback_ends_the_run,
+            s41_every_loop_has_a_processor_of_its_own,
+        }
+        racing::{
+            s11_first_to_end_cancels_the_other_and_waits_for_it,
+            s11_reader_and_writer_end_together,
+            s11_end_of_the_first_is_the_result_whatever_it_is,
+            s11_race_of_many_has_one_winner,
+            s11_join_all_keeps_the_order,
+            s11_cancelled_scope_is_no_error,
+        }
+        shielding::{
+            s10_shield_lets_clean_up_wait,
+            s10_cancel_during_a_shield_strikes_after_it,
+            s10_shield_ends_at_its_deadline,
+            s10_shield_is_over_after_a_panic,
+            s11_scope_in_a_shield_keeps_its_children,
+            s16_shield_outlasts_a_timeout_around_it,
+        }
         blocking::{
             s10_what_was_meant_for_a_cancelled_waiter_goes_to_the_next,
             s10_who_was_served_before_the_cancel_has_it,
@@ -135,6 +190,17 @@ suite! {
         }
     }
     sim: {
+        stacks::{
+            s45_what_is_needed_now_and_then_stays,
+            s57_no_wake_ups_when_nothing_is_left_to_trim,
+        }
+        timing::{
+            s15_tick_keeps_to_its_grid_and_leaves_out_what_was_missed,
+        }
+        shielding::{
+            s10_who_ignores_it_too_often_is_parked_for_good,
+            s11_parent_is_leaked_with_a_child_that_will_not_end,
+        }
         blocking::{
             s16_timeout_around_every_wait_is_exact,
         }

@@ -204,6 +204,34 @@ pub(crate) fn s47_deep_recursion_runs_on_a_big_stack(h: &Harness) {
     });
 }
 
+pub(crate) fn s56_coroutine_runs_a_loop_of_its_own(h: &Harness) {
+    let inner = h.another_loop();
+    h.run(move || {
+        let log = Log::default();
+        let (noted, outer) = (log.clone(), current().id());
+        inner.defer(move |_| {
+            spawn(move || {
+                assert_ne!(current().id(), outer);
+                sleep(MS).unwrap();
+                noted.add("inner");
+            });
+        });
+        let (neighbour, noted) = (spawn(park), log.clone());
+        yield_now();
+        let parked = neighbour.coroutine().clone();
+        inner.defer(move |_| {
+            noted.add("callback");
+            parked.unpark(); // of the outer loop, which has its turn later
+        });
+        inner.run_until_idle()?;
+        assert_eq!(current().id(), outer);
+        sleep(MS)?; // it is a coroutine as before
+        neighbour.join().unwrap()?;
+        assert_eq!(log.take(), ["callback", "inner"]);
+        Ok(())
+    });
+}
+
 pub(crate) fn s56_callbacks_and_coroutines_share_a_loop(h: &Harness) {
     h.run(|| {
         let main = current();
