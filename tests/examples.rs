@@ -29,6 +29,11 @@ fn echo_from_lent_buffers_answers_on_every_backend() {
     echoes("11_lent_receives", &["--listen", "127.0.0.1:0"]);
 }
 
+#[test]
+fn g5_echo_in_coroutines_answers_on_every_backend() {
+    echoes("14_coroutine_echo", &["--listen", "127.0.0.1:0"]);
+}
+
 fn echoes(name: &str, arguments: &[&str]) {
     for backend in ["uring", "epoll", "poll", "select"] {
         let mut echo = Running::start(name, arguments, backend);

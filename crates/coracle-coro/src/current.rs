@@ -23,6 +23,7 @@ use crate::sleeper::Sleeper;
 use crate::span::Spans;
 use crate::task::{State, Task};
 use crate::waiter::REFUSAL;
+use coracle_loop::Loop;
 use coracle_stack::{Coroutine, Stack, Yielder};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -178,6 +179,11 @@ impl Frame {
         unsafe { self.scheduler.as_ref() }
     }
 
+    #[inline]
+    pub(crate) fn task(&self) -> &Rc<Task> {
+        &self.task
+    }
+
     /// Leaves the coroutine until the wait with this ticket has ended.
     #[inline]
     pub(crate) fn wait(&self, ticket: u64) {
@@ -240,6 +246,19 @@ impl Frame {
             "a wait inside `no_park`: what is in there must not be interrupted by other coroutines"
         );
         assert!(self.scheduler().is_turning(), "{REFUSAL}");
+    }
+
+    /// As [`assert_may_park`](Frame::assert_may_park), and the loop it is on.
+    #[inline]
+    pub(crate) fn loop_to_wait_on(&self) -> Loop {
+        assert!(
+            self.no_park.get() == 0,
+            "a wait inside `no_park`: what is in there must not be interrupted by other coroutines"
+        );
+        match Loop::current() {
+            Some(lp) if self.scheduler().handle().is_of(&lp) => lp,
+            _ => panic!("{REFUSAL}"),
+        }
     }
 
     #[inline]

@@ -35,6 +35,7 @@
 //! | `thread_local!` | [`coroutine_local!`], inherited if the key asks for it; [`in_span`] for `tracing` |
 //! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()): ending a wait; [`shield`](shield()): not ending it |
 //! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`]; [`stack_use`](stack_use()), [`set_stacks`] |
+//! | `std::net`, `std::os::unix::net` | [`net`]: sockets on which only the coroutine waits |
 //! | `std::sync` | [`sync`]: locks, channels, [`select!`], between coroutines and threads alike |
 //! | | [`signals`](signals()): waiting for a signal of the system |
 //! | | [`Generator`]: a function that hands out values on its way; needs no loop |
@@ -81,6 +82,7 @@ mod join_all;
 mod leak;
 mod listing;
 mod local;
+pub mod net;
 mod no_park;
 mod park;
 mod place;

@@ -107,6 +107,12 @@ impl Scheduler {
         self.fork.is_forked()
     }
 
+    /// What other threads hold of its loop.
+    #[inline]
+    pub(crate) fn handle(&self) -> &LoopHandle {
+        &self.handle
+    }
+
     /// Whether the turn that is under way on this thread is one of its loop.
     #[inline]
     pub(crate) fn is_turning(&self) -> bool {
@@ -222,6 +228,19 @@ impl Scheduler {
     /// Wakes of other threads: as many at a time as there are.
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
+    }
+
+    /// The wait with this ticket has ended: whoever is still in it goes on at once, ahead of the queue. Only for
+    /// what the loop itself calls, with nothing borrowed: a completion.
+    #[inline]
+    pub(crate) fn resume_now(&self, lp: &Loop, task: Rc<Task>, ticket: u64) {
+        if task.ticket.get() == ticket {
+            task.ticket.set(0);
+            self.resume(task);
+            if lp.is_idle() {
+                self.look_for_deadlock(lp);
+            }
+        }
     }
 
     fn run_ready(&self, lp: &Loop) {

@@ -38,13 +38,13 @@ mod channel_error;
 mod channel_wait;
 mod condvar;
 mod deadline;
-mod failure;
-mod line;
+pub(crate) mod failure;
+pub(crate) mod line;
 mod mutex;
 mod once;
 mod permits;
 mod rwlock;
-mod select;
+pub(crate) mod select;
 mod semaphore;
 #[cfg(test)]
 mod tests;

@@ -289,7 +289,7 @@ pub(crate) fn current_loop() -> Loop {
     Loop::current().expect("a coroutine runs in a turn of its loop")
 }
 
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 

@@ -46,6 +46,22 @@ impl Loop {
         }
     }
 
+    /// Lets a bound socket accept connections: what [`listen`](Loop::listen) does at last, for who sets options of
+    /// his own before.
+    ///
+    /// ```
+    /// use coracle_loop::demux::{SocketKind, SocketOption};
+    ///
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// let socket = lp.socket(SocketKind::Tcp4).unwrap();
+    /// lp.set_option(socket, SocketOption::ReusePort(true)).unwrap();
+    /// lp.bind(socket, &"127.0.0.1:0".parse().unwrap()).unwrap();
+    /// lp.start_listening(socket, 128).unwrap();
+    /// ```
+    pub fn start_listening(&self, socket: Handle, backlog: i32) -> io::Result<()> {
+        self.inner.demux.borrow_mut().listen(socket, backlog)
+    }
+
     /// Gives a socket its local address.
     pub fn bind(&self, socket: Handle, address: &Address) -> io::Result<()> {
         self.inner.demux.borrow_mut().bind(socket, address)

@@ -14,7 +14,7 @@
 //! something to one arm, while another has just been chosen, learns from `wake` that it was in vain, and turns
 //! to the next in its line. That is all there is to "an arm that loses consumes nothing".
 //!
-//! An arm is whatever implements `Wait`: for now, the two ends of channels, and time.
+//! An arm is whatever implements `Wait`: the two ends of channels, sockets (in `net`), and time.
 
 use crate::sync::chance;
 use crate::sync::deadline;
@@ -31,6 +31,10 @@ use std::time::{Duration, Instant};
 ///   returns.
 /// - [`sender.sending(&mut slot)`](crate::sync::Sender::sending): the message in the slot is sent. The pattern
 ///   gets a `Result<(), _>`.
+/// - [`stream.readable()`](crate::net::TcpStream::readable), `writable()`: a read or a write would not wait. The
+///   pattern gets an `io::Result<()>`.
+/// - [`listener.accepting()`](crate::net::TcpListener::accepting): a connection is accepted. The pattern gets what
+///   `accept` returns.
 /// - [`after(duration)`](crate::sync::after): so much time has passed. The pattern gets `()`.
 /// - `&tick`: a [`Tick`](crate::sync::Tick) is due, again and again or once. The pattern gets when that was.
 /// - `&signals`: a [signal](crate::signals()) has arrived. The pattern gets a `Result<(), _>`.
@@ -189,6 +193,11 @@ pub trait Wait {
     /// Does it, if that can be done at once. It is chosen then. Called while no arm is in a line.
     fn attempt(&mut self) -> bool;
 
+    /// As [`attempt`](Wait::attempt), for who will not wait after it: it may take a turn of the loop to find out.
+    fn attempt_now(&mut self) -> bool {
+        self.attempt()
+    }
+
     /// Joins a line, unless it can be done by now: then it does nothing, and says false.
     fn join(&mut self, party: &Party) -> bool;
 
@@ -215,9 +224,9 @@ pub trait Wait {
 /// Whom to wake, and who that is.
 #[doc(hidden)]
 pub struct Party {
-    pub(super) waker: Waker,
+    pub(crate) waker: Waker,
     /// The same for all arms of one select, and nobody else's while it waits.
-    pub(super) name: usize,
+    pub(crate) name: usize,
 }
 
 /// Chooses among arms: does one of them, or waits until another does. The index of the one that is chosen.
@@ -248,6 +257,13 @@ pub(super) fn try_each(arms: &mut [&mut dyn Wait]) -> Option<usize> {
     let count = arms.len();
     let first = if count > 1 { chance::below(count) } else { 0 };
     (first..count).chain(0..first).find(|&index| arms[index].attempt())
+}
+
+/// The same for who will not wait after it.
+fn try_each_now(arms: &mut [&mut dyn Wait]) -> Option<usize> {
+    let count = arms.len();
+    let first = if count > 1 { chance::below(count) } else { 0 };
+    (first..count).chain(0..first).find(|&index| arms[index].attempt_now())
 }
 
 /// Which arm is due first, and when.
@@ -298,7 +314,7 @@ pub fn __choose(arms: &mut [&mut dyn Wait]) {
 /// What `select!` does with `default`.
 #[doc(hidden)]
 pub fn __choose_now(arms: &mut [&mut dyn Wait]) {
-    try_each(arms);
+    try_each_now(arms);
 }
 
 /// An arm that is due after `timeout`. See [`select!`](crate::select!).
@@ -475,7 +491,7 @@ impl<'a> Select<'a> {
     /// assert_eq!(select.try_wait(), None);
     /// ```
     pub fn try_wait(mut self) -> Option<usize> {
-        try_each(&mut self.arms)
+        try_each_now(&mut self.arms)
     }
 
     /// As [`wait`](Select::wait), but no longer than `timeout`.
