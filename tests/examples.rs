@@ -91,6 +91,30 @@ fn s1_coroutines_wait_without_holding_the_thread() {
 }
 
 #[test]
+fn t5_many_parked_coroutines_are_measured() {
+    for arguments in [["2000", "256"], ["2000", "64"]] {
+        let output = run("16_million", &arguments);
+        let bytes = output.split(" bytes").next().and_then(|text| text.rsplit(' ').next());
+        let bytes: u32 = bytes.and_then(|bytes| bytes.parse().ok()).expect("it says how many");
+        assert!((4096..16384).contains(&bytes), "{output}");
+        assert!(output.contains("2000 coroutines are woken and joined: "), "{output}");
+    }
+}
+
+#[test]
+fn s37_workers_share_a_channel() {
+    let output = run("17_worker_pool", &[]);
+    assert_eq!(output, "11301 primes below 120000\n3 workers at a time\n");
+}
+
+#[test]
+fn pipeline_keeps_its_pace() {
+    let output = run("18_pipeline", &[]);
+    assert!(output.contains("the sum of 100 lines is 5050"), "{output}");
+    assert!(output.contains("never far ahead: yes"), "{output}");
+}
+
+#[test]
 fn posted_jobs_all_run() {
     let output = run("03_post_from_threads", &[]);
     assert!(output.contains("40000 jobs ran, their sum is 200020000"), "{output}");

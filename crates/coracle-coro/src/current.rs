@@ -54,6 +54,8 @@ pub(crate) struct Frame {
     pub(crate) cancelled_waits: Cell<u32>,
     /// How many waits were over before it had waited.
     lucky_waits: Cell<u32>,
+    /// How many waits have been cut short, for whatever reason: see `failures.rs`.
+    pub(crate) failed_waits: Cell<u64>,
     /// How many [`no_park`](crate::no_park())s are around what runs now.
     pub(crate) no_park: Cell<u32>,
     /// How many [shields](crate::shield()) are around what runs now.
@@ -81,6 +83,7 @@ pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Cor
             deadline: Cell::new(None),
             cancelled_waits: Cell::new(0),
             lucky_waits: Cell::new(0),
+            failed_waits: Cell::new(0),
             no_park: Cell::new(0),
             shields: Cell::new(0),
             family: Cell::new(None),

@@ -38,6 +38,8 @@
 //! | `std::net`, `std::os::unix::net` | [`net`]: sockets on which only the coroutine waits |
 //! | `std::sync` | [`sync`]: locks, channels, [`select!`], between coroutines and threads alike |
 //! | | [`signals`](signals()): waiting for a signal of the system |
+//! | `std::fs` | [`fs`]: files; [`offload`](offload()): any work that blocks, on a thread of the worker pool |
+//! | | [`lookup_host`], [`names`]: names of hosts; [`conn_pool`]: connections that are kept |
 //! | | [`Generator`]: a function that hands out values on its way; needs no loop |
 //!
 //! # A coroutine stays where it is
@@ -68,11 +70,14 @@
 //! there. So a copy should do what copies do: `exec`, or end.
 
 mod big_stack;
+pub mod conn_pool;
 mod coroutine;
 mod current;
 mod deadline;
 mod deadlock;
 mod ending;
+mod failures;
+pub mod fs;
 pub mod generator;
 mod group;
 mod inbox;
@@ -82,8 +87,10 @@ mod join_all;
 mod leak;
 mod listing;
 mod local;
+pub mod names;
 pub mod net;
 mod no_park;
+mod offload;
 mod park;
 mod place;
 mod placing;
@@ -114,7 +121,10 @@ pub use join::{JoinError, JoinHandle};
 pub use join_all::join_all;
 pub use listing::{CoroutineInfo, coroutines};
 pub use local::LocalKey;
+#[doc(inline)]
+pub use names::lookup_host;
 pub use no_park::no_park;
+pub use offload::{offload, offload_scoped};
 pub use park::{park, park_timeout, yield_now};
 pub use placing::{SpawnOn, loops, spawn_anywhere};
 pub use race::{race, race_all};

@@ -10,6 +10,7 @@
 
 use crate::current::{self, Caller, Frame};
 use crate::deadline;
+use crate::failures;
 use crate::leak::leak;
 use crate::sleeper::Sleeper;
 use coracle_loop::Loop;
@@ -132,10 +133,14 @@ impl Waiter {
     /// Until woken, or `deadline`. A wake that came before is not lost.
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Woken {
         let limit = earlier(deadline, deadline::limit());
-        current::with(|frame| match frame {
+        let woken = current::with(|frame| match frame {
             Some(frame) => self.wait_in_coroutine(frame, limit),
             None => self.wait_in_thread(limit),
-        })
+        });
+        if woken != Woken::Woken {
+            failures::note();
+        }
+        woken
     }
 
     /// Whoever calls waits for an [`unpark`](crate::Coroutine::unpark).

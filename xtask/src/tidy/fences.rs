@@ -17,6 +17,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/src/task.rs", "a closure whose type is forgotten"),
     ("crates/coracle-coro/tests/join_model.rs", "the code under test"),
     ("crates/coracle-coro/src/net/operate.rs", "a parked coroutine lends its memory to the kernel"),
+    ("crates/coracle-coro/src/offload.rs", "work that borrows from who waits for it"),
     ("crates/coracle-coro/src/scope.rs", "children that borrow from who waits for them"),
     ("crates/coracle-coro/src/sync/mutex.rs", "a value that one at a time may change"),
     ("crates/coracle-coro/src/sync/rwlock.rs", "a value that one at a time may change"),

@@ -1,14 +1,11 @@
 //! Where to connect to, or to listen: an address, or a name that is looked up without holding up the loop.
 
-use crate::net::socket::here;
-use crate::waiter::Waiter;
-use std::cell::RefCell;
+use crate::names::lookup_host;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::rc::Rc;
 
-/// What [`std::net::ToSocketAddrs`] is, for the same types; but a name is looked up on the worker pool, and only
-/// the coroutine waits for it.
+/// What [`std::net::ToSocketAddrs`] is, for the same types; but for a name only the coroutine waits, and it is
+/// [remembered](crate::names) for a while.
 ///
 /// ```
 /// use coracle_coro::net::ToSocketAddrs;
@@ -28,48 +25,9 @@ pub trait ToSocketAddrs {
     fn to_socket_addrs(&self) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// Looks up a name.
-fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let lp = here()?;
-    let waiter = Waiter::new();
-    let (waker, place) = (waiter.waker(), Rc::new(RefCell::new(None)));
-    let (answer, name) = (Rc::clone(&place), host.to_owned());
-    let ask = move || {
-        std::net::ToSocketAddrs::to_socket_addrs(&(&*name, port)).map(|found| found.collect())
-    };
-    let refused = lp.offload(ask, move |_, found| {
-        answer.replace(Some(found));
-        waker.wake();
-    });
-    refused.map_err(io::Error::other)?;
-    waiter.wait(None).result()?;
-    let found = match place.take() {
-        Some(Ok(found)) => found,
-        Some(Err(panicked)) => Err(io::Error::other(panicked)),
-        None => unreachable!("it was woken for the answer"),
-    };
-    let found: Vec<SocketAddr> = found.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot look up {host:?}: {error}"))
-    })?;
-    if found.is_empty() {
-        let text = format!("cannot look up {host:?}: the name has no address");
-        return Err(io::Error::new(io::ErrorKind::NotFound, text));
-    }
-    Ok(found)
-}
-
 impl ToSocketAddrs for str {
     fn to_socket_addrs(&self) -> io::Result<Vec<SocketAddr>> {
-        if let Ok(address) = self.parse() {
-            return Ok(vec![address]);
-        }
-        let parts = self.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let (host, port): (&str, u16) = parts.ok_or_else(|| {
-            let text =
-                format!("cannot read {self:?} as an address: write HOST:PORT or [IPv6]:PORT");
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        })?;
-        (host, port).to_socket_addrs()
+        lookup_host(self)
     }
 }
 
@@ -78,7 +36,7 @@ impl ToSocketAddrs for (&str, u16) {
         let (host, port) = *self;
         match host.parse::<IpAddr>() {
             Ok(ip) => Ok(vec![SocketAddr::new(ip, port)]),
-            Err(_) => look_up(host, port),
+            Err(_) => lookup_host(&format!("{host}:{port}")),
         }
     }
 }

@@ -18,6 +18,7 @@
 #![allow(unsafe_code)]
 
 use crate::current::{self, Frame};
+use crate::failures;
 use crate::net::socket::Socket;
 use crate::scheduler::Scheduler;
 use crate::sync::line::Line;
@@ -170,7 +171,10 @@ impl Caller<'_> {
             if let Some(result) = landing.result.take() {
                 landing.token.set(None);
                 return match (result, asked) {
-                    (Err(error), Some(asked)) if is_cancelled(&error) => Err(asked.into()),
+                    (Err(error), Some(asked)) if is_cancelled(&error) => {
+                        failures::note();
+                        Err(asked.into())
+                    }
                     // Somebody has closed the descriptor.
                     (Err(error), None) if is_cancelled(&error) => Err(Errno::BADF.into()),
                     (result, _) => result,

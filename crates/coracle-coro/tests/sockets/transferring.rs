@@ -452,7 +452,7 @@ pub(crate) fn f7_name_is_looked_up_beside_the_loop(h: &Harness) {
         let stream = TcpStream::connect(("localhost", listener.local_addr()?.port()))?;
         assert_eq!(stream.peer_addr()?, listener.local_addr()?);
         let refused = TcpStream::connect("no port").unwrap_err();
-        assert!(refused.to_string().contains("write HOST:PORT"), "{refused}");
+        assert!(refused.to_string().contains("use name:port"), "{refused}");
         Ok(())
     });
 }
