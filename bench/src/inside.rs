@@ -16,7 +16,8 @@ pub(crate) struct Operation {
     pub(crate) meaning: &'static str,
 }
 
-/// A candidate: its name, and the measurement compiled for it. It gives nanoseconds for each operation.
+/// A candidate: its name, and the measurement compiled for it. It gives nanoseconds for each operation, or no number
+/// if it has no such operation.
 pub(crate) struct Candidate<const N: usize> {
     pub(crate) name: &'static str,
     pub(crate) measure: fn(size: usize) -> [f64; N],
@@ -116,5 +117,5 @@ impl<const N: usize> Work<'_, N> {
 }
 
 fn summary<const N: usize>(series: &Series<[f64; N]>, operation: usize) -> Option<Summary> {
-    Summary::of(series.kept.iter().map(|times| times[operation]))
+    Summary::of(series.kept.iter().map(|times| times[operation]).filter(|time| !time.is_nan()))
 }

@@ -1,8 +1,11 @@
-//! W6: coroutines. The switch, and a short life: created, run, dropped.
+//! W6: coroutines. The switch, and a short life: created, run, dropped; then the same with a scheduler, and what goes
+//! from one to another.
 //!
-//! One thread, one core, no scheduler: what is measured is the stack and the jump. All candidates use stacks of
-//! [`STACK_BYTES`] that were used before, since a new one is a page fault, whoever asks for it.
+//! First one thread, one core, no scheduler: what is measured is the stack and the jump. All candidates use stacks of
+//! [`STACK_BYTES`] that were used before, since a new one is a page fault, whoever asks for it. Then schedulers
+//! (`tasks.rs`), and channels between two threads (`between.rs`).
 
+mod between;
 #[cfg(feature = "coracle")]
 mod coracle;
 #[cfg(feature = "coracle")]
@@ -10,6 +13,12 @@ mod coracle_generator;
 mod corosensei;
 mod generator;
 mod measure;
+mod tasks;
+#[cfg(feature = "coracle")]
+mod tasks_coracle;
+mod tasks_may;
+mod tasks_threads;
+mod tasks_tokio;
 
 use std::io;
 
@@ -28,6 +37,9 @@ pub struct W6 {
     /// Numbers of coroutines. Two candidates have a guard by mprotect for each, so that 30,000 is the end.
     #[arg(long, value_delimiter = ',', default_value = "1,100,1000,10000")]
     coroutines: Vec<usize>,
+    /// What the channels between two threads hold at most.
+    #[arg(long, value_delimiter = ',', default_value = "0,1,16,128,1024")]
+    limits: Vec<usize>,
 }
 
 /// Where coroutines come from.
@@ -65,7 +77,15 @@ const CANDIDATES: &[Candidate<{ OPERATIONS.len() }>] = &[
     Candidate { name: "generator", measure: measure::<generator::Generators> },
 ];
 
-/// Measures all candidates and writes the report.
+const TASKS: &[Candidate<{ tasks::OPERATIONS.len() }>] = &[
+    #[cfg(feature = "coracle")]
+    Candidate { name: "coracle", measure: tasks_coracle::measure },
+    Candidate { name: "may, one worker", measure: tasks_may::measure },
+    Candidate { name: "tokio, current thread", measure: tasks_tokio::measure },
+    Candidate { name: "OS threads, crossbeam-channel", measure: tasks_threads::measure },
+];
+
+/// Measures all candidates and writes the reports.
 ///
 /// # Errors
 /// When the core does not exist or the report cannot be written.
@@ -81,7 +101,9 @@ pub fn run(options: &Options, w6: &W6) -> io::Result<()> {
         operations: &OPERATIONS,
         candidates: CANDIDATES,
     };
-    work.run(options, &w6.coroutines)
+    work.run(options, &w6.coroutines)?;
+    tasks::work(TASKS).run(options, &w6.coroutines)?;
+    between::work([options.server_core, options.load_core]).run(options, &w6.limits)
 }
 
 /// What every candidate has to get right; a benchmark of a wrong answer is worth nothing.
