@@ -6,7 +6,7 @@
 //!
 //! The names are those of `std::thread`. It ends by itself.
 
-use coracle::{run, scope, sleep, spawn, timeout, yield_now};
+use coracle::{Runtime, race, run, scope, sleep, spawn, spawn_anywhere, timeout, yield_now};
 use std::cell::RefCell;
 use std::io;
 use std::time::{Duration, Instant};
@@ -41,6 +41,10 @@ fn main() -> io::Result<()> {
         })?;
         println!("the longest word is {}", longest.take());
 
+        // The first to end cancels the other.
+        let walk = |name: &'static str, ms| move || sleep(Duration::from_millis(ms)).map(|()| name);
+        println!("first came the {}", race(walk("tortoise", 10), walk("hare", 3_600_000))?);
+
         // A deadline over any code that waits.
         let late = timeout(Duration::from_millis(10), || sleep(Duration::from_secs(3600)));
         println!("too late: {}", late.unwrap_err());
@@ -56,5 +60,14 @@ fn main() -> io::Result<()> {
             println!("it panicked, and nobody else has noticed");
         }
         Ok(())
-    })
+    })?;
+
+    // Several loops, a thread each. Whatever goes to another loop is `Send`.
+    let sum = Runtime::new().loops(2).run(|| {
+        let squares: Vec<_> =
+            (1..=10).map(|n| spawn_anywhere(move || n * n)).collect::<Result<_, _>>()?;
+        Ok(squares.into_iter().map(|square| square.join().expect("it does not panic")).sum::<u32>())
+    })?;
+    println!("the squares of two loops add up to {sum}");
+    Ok(())
 }

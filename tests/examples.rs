@@ -82,6 +82,8 @@ fn s1_coroutines_wait_without_holding_the_thread() {
     for text in [
         "a hundred have slept, on one thread",
         "the longest word is coroutine",
+        "first came the tortoise",
+        "the squares of two loops add up to 385",
         "too late: Connection timed out (os error 110)",
         "cancelled: Operation canceled (os error 125)",
         "it panicked, and nobody else has noticed",

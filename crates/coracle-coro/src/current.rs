@@ -105,7 +105,8 @@ impl Drop for Left {
     }
 }
 
-/// Runs `resume`, in which another coroutine runs, and puts back who ran before: a coroutine may run a loop of its own.
+/// Runs `resume`, in which another coroutine runs, and puts back who ran before: a coroutine may run a loop of
+/// its own.
 #[inline]
 pub(crate) fn while_another_runs<R>(resume: impl FnOnce() -> R) -> R {
     let outer = CURRENT.get();

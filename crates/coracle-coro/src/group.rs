@@ -11,8 +11,8 @@
 //!       └───────── the counts are still the same: that is the end
 //! ```
 //!
-//! One that is on its way from loop to loop is nowhere. So that all are empty does not mean much by itself; that they are
-//! still when every loop has done what was posted to it, and no coroutine has come meanwhile, does.
+//! One that is on its way from loop to loop is nowhere. So that all are empty does not mean much by itself; that
+//! they are still when every loop has done what was posted to it, and no coroutine has come meanwhile, does.
 
 use crate::leak;
 use crate::scheduler::Scheduler;

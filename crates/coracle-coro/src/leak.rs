@@ -38,8 +38,8 @@ pub(crate) fn exit(leaked: &[impl fmt::Display]) -> ! {
     let names = names.join(", ");
     tracing::error!(names, "`run` cannot return before these coroutines end, and they never will");
     eprintln!(
-        "coracle: `run` cannot return before all coroutines are over, and these never will be, for they were cancelled \
-         and went on waiting: {names}. Ending the process."
+        "coracle: `run` cannot return before all coroutines are over, and these never will be, for they were \
+         cancelled and went on waiting: {names}. Ending the process."
     );
     std::process::exit(EXIT_STATUS)
 }

@@ -33,7 +33,7 @@
 //! | `park`, `park_timeout` | [`park`](park()), [`park_timeout`] |
 //! | `Thread`, `current` | [`Coroutine`], [`current`](current()) |
 //! | `thread_local!` | [`coroutine_local!`], inherited if the key asks for it; [`in_span`] for `tracing` |
-//! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()): ending a wait; [`shield`](shield()): not ending it |
+//! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()), [`shield`](shield()): ends of waits |
 //! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`]; [`stack_use`](stack_use()), [`set_stacks`] |
 //! | `std::net`, `std::os::unix::net` | [`net`]: sockets on which only the coroutine waits |
 //! | `std::sync` | [`sync`]: locks, channels, [`select!`], between coroutines and threads alike |
@@ -56,18 +56,18 @@
 //! Cancelling a coroutine, or the end of a [`timeout`] around its code, makes its waits fail: `ECANCELED`,
 //! `ETIMEDOUT`. An error is handed on by `?`, and destructors run; nothing is unwound by force. What has to wait
 //! even so, to clean up, does it in a [`shield`](shield()). A coroutine that was started is never dropped: it
-//! ends, or is leaked, and the log names it, if its loop goes before it, or if it is cancelled and goes on waiting: the
-//! 33rd such wait never ends. A [`scope`](scope()) around it does not end either, then, and [`run`](run()) ends the
-//! process.
+//! ends, or is leaked, and the log names it, if its loop goes before it, or if it is cancelled and goes on
+//! waiting: the 33rd such wait never ends. A [`scope`](scope()) around it does not end either, then, and
+//! [`run`](run()) ends the process.
 //!
 //! # Panics
 //! A panic ends only its coroutine. [`JoinHandle::join`] has it, and the log, with the coroutine's name. A
 //! wait in a destructor that runs because of a panic fails at once, as if cancelled.
 //!
 //! # Forks
-//! A copy of a process that was made by `fork` runs none of the coroutines of the original. If it was one of them that forked,
-//! that one goes on in the copy, and all its waits fail with `ECANCELED`; when it is over, [`run`](run()) returns an error
-//! there. So a copy should do what copies do: `exec`, or end.
+//! A copy of a process that was made by `fork` runs none of the coroutines of the original. If it was one of
+//! them that forked, that one goes on in the copy, and all its waits fail with `ECANCELED`; when it is over,
+//! [`run`](run()) returns an error there. So a copy should do what copies do: `exec`, or end.
 
 mod big_stack;
 pub mod conn_pool;

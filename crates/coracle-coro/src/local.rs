@@ -35,8 +35,8 @@ thread_local! {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// With `inherit`, a coroutine begins with a clone of what the one that spawned it had at that time: for what concerns
-/// a whole request. It must be `Clone`, and `Send`, since a coroutine may be spawned on another loop.
+/// With `inherit`, a coroutine begins with a clone of what the one that spawned it had at that time: for what
+/// concerns a whole request. It must be `Clone`, and `Send`, since a coroutine may be spawned on another loop.
 ///
 /// ```
 /// use std::cell::Cell;

@@ -46,7 +46,7 @@ impl Builder {
         T: Send + 'static,
     {
         let Some(lp) = Loop::current() else {
-            let text = "cannot place a coroutine outside a loop: take one of the `loops`, and `spawn_on` it";
+            let text = "cannot place a coroutine outside a loop: take one of the `loops` and `spawn_on` it";
             return Err(io::Error::new(io::ErrorKind::NotConnected, text));
         };
         let elsewhere = Scheduler::of(&lp).group().and_then(|member| member.least_loaded());
@@ -59,8 +59,8 @@ impl Builder {
     }
 }
 
-/// The loops of this [`Runtime`](crate::Runtime), in order; of a plain [`run`](crate::run()), the one there is. Empty
-/// outside a loop. Handles can be given to other threads.
+/// The loops of this [`Runtime`](crate::Runtime), in order; of a plain [`run`](crate::run()), the one there is.
+/// Empty outside a loop. Handles can be given to other threads.
 ///
 /// ```
 /// use coracle_coro::{Runtime, loops, spawn_on};

@@ -16,10 +16,10 @@ type MakeLoop = dyn Fn(usize) -> io::Result<Loop> + Send + Sync;
 
 /// As [`run`](crate::run()), on several loops.
 ///
-/// Each loop has a thread of its own; the first is that of the caller, and runs the first coroutine. A coroutine stays on
-/// the loop it was spawned on: [`spawn`](crate::spawn()) is for the same loop, [`spawn_anywhere`](crate::spawn_anywhere)
-/// for the one that has the fewest, and [`spawn_on`](crate::spawn_on) for a certain one of the
-/// [`loops`](crate::loops).
+/// Each loop has a thread of its own; the first is that of the caller, and runs the first coroutine. A coroutine
+/// stays on the loop it was spawned on: [`spawn`](crate::spawn()) is for the same loop,
+/// [`spawn_anywhere`](crate::spawn_anywhere) for the one that has the fewest, and [`spawn_on`](crate::spawn_on)
+/// for a certain one of the [`loops`](crate::loops).
 ///
 /// ```
 /// use coracle_coro::{Runtime, spawn_anywhere};
@@ -61,9 +61,9 @@ impl Runtime {
         self
     }
 
-    /// Whether the thread of each loop stays on a processor of its own, in turn. Off: the system moves threads to where
-    /// there is room, which is better on a machine that has other things to do. The thread of the caller may go
-    /// everywhere again when the run is over.
+    /// Whether the thread of each loop stays on a processor of its own, in turn. Off: the system moves threads
+    /// to where there is room, which is better on a machine that has other things to do. The thread of the
+    /// caller may go everywhere again when the run is over.
     ///
     /// ```
     /// coracle_coro::Runtime::new().loops(2).pin_threads(true).run(|| Ok(()))?;
@@ -86,8 +86,8 @@ impl Runtime {
         self.make_loops(move |_| Loop::builder().backend(backend).build())
     }
 
-    /// How a loop is made, with settings of your own, or simulated. `make` is called on the thread of each loop, with its
-    /// number.
+    /// How a loop is made, with settings of your own, or simulated. `make` is called on the thread of each loop,
+    /// with its number.
     ///
     /// ```
     /// use coracle_loop::Loop;
@@ -104,19 +104,19 @@ impl Runtime {
         self
     }
 
-    /// Runs `f` as the first coroutine, called `main`. Returns what `f` returned, when it *and every coroutine of every
-    /// loop* is over.
+    /// Runs `f` as the first coroutine, called `main`. Returns what `f` returned, when it *and every coroutine
+    /// of every loop* is over.
     ///
-    /// Whoever stops one of the loops ([`LoopHandle::stop`]) cancels all coroutines of all of them; they are waited for
-    /// all the same.
+    /// Whoever stops one of the loops ([`LoopHandle::stop`]) cancels all coroutines of all of them; they are
+    /// waited for all the same.
     ///
     /// # Errors
-    /// What `f` says. `InvalidInput` without loops. That a loop cannot be made, its thread not started, or not pinned; that
-    /// the kernel's side of one broke: its coroutines are leaked then, and all others cancelled.
+    /// What `f` says. `InvalidInput` without loops. That a loop cannot be made, its thread not started, or not
+    /// pinned; that the kernel's side of one broke: its coroutines are leaked then, and all others cancelled.
     ///
     /// # Panics
-    /// If `f` does, or a callback on one of the loops, with the same. In a coroutine or a callback, where there is a
-    /// loop already.
+    /// If `f` does, or a callback on one of the loops, with the same. In a coroutine or a callback, where there
+    /// is a loop already.
     ///
     /// ```
     /// let seven = coracle_coro::Runtime::new().loops(2).run(|| Ok(7))?;

@@ -195,7 +195,8 @@ impl Scheduler {
         self.emptied.set(waits);
     }
 
-    /// Puts it at the end of the queue. Only in a turn of the loop, or of another that a coroutine of this one runs.
+    /// Puts it at the end of the queue. Only in a turn of the loop, or of another that a coroutine of this one
+    /// runs.
     #[inline]
     pub(crate) fn push(&self, task: Rc<Task>) {
         task.state.set(State::Ready);

@@ -113,8 +113,8 @@ impl<'scope> Scope<'scope, '_> {
         self.spawn_at(Location::caller(), f);
     }
 
-    /// Cancels all children that there are, but for the one that calls, and those to come. It is no error: the scope
-    /// returns what its closure returned, when they are over.
+    /// Cancels all children that there are, but for the one that calls, and those to come. It is no error: the
+    /// scope returns what its closure returned, when they are over.
     ///
     /// ```
     /// coracle_coro::run(|| {
@@ -136,8 +136,8 @@ impl<'scope> Scope<'scope, '_> {
         self.children.cancel();
     }
 
-    /// Whether its children are cancelled: by [`cancel`](Scope::cancel), an error, a deadline, or because whoever is
-    /// in it is.
+    /// Whether its children are cancelled: by [`cancel`](Scope::cancel), an error, a deadline, or because
+    /// whoever is in it is.
     pub fn is_cancelled(&self) -> bool {
         self.children.cancelled.get()
     }

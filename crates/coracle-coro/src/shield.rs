@@ -1,4 +1,4 @@
-//! Waiting in spite of being cancelled or late: for clean-up, and for those who must not go on before others are over.
+//! Waiting in spite of being cancelled or late: for clean-up, and for parents who wait for their children.
 
 use crate::current::{self, Frame};
 use crate::deadline;
@@ -6,11 +6,11 @@ use crate::sleeper::Sleeper;
 use std::time::{Duration, Instant};
 
 /// Runs `f`, whose waits are neither struck by a [cancel](crate::JoinHandle::cancel) nor by a
-/// [`timeout`](crate::timeout) around it, for as long as `timeout`; then they fail with `ETIMEDOUT`. What is left to do
-/// when a coroutine is cancelled, and cannot be done without a wait.
+/// [`timeout`](crate::timeout) around it, for as long as `timeout`; then they fail with `ETIMEDOUT`. What is
+/// left to do when a coroutine is cancelled, and cannot be done without a wait.
 ///
-/// When `f` is over, everything is as before: the next wait fails. Inside another shield, one can only end earlier.
-/// In a destructor that runs because of a panic there is no shield: waits fail there at once.
+/// When `f` is over, everything is as before: the next wait fails. Inside another shield, one can only end
+/// earlier. In a destructor that runs because of a panic there is no shield: waits fail there at once.
 ///
 /// ```
 /// use coracle_coro::{shield, sleep, spawn, yield_now};
@@ -62,8 +62,9 @@ impl Drop for Restore {
     }
 }
 
-/// Waits of whoever calls come to their end or to this deadline, even if it is cancelled, and whatever the deadlines
-/// around it; until this is dropped. A cancel still ends the wait it finds, so that one can take note of it.
+/// Waits of whoever calls come to their end or to this deadline, even if it is cancelled, and whatever the
+/// deadlines around it; until this is dropped. A cancel still ends the wait it finds, so that one can take note
+/// of it.
 pub(crate) struct Shield {
     before: Option<Instant>,
 }

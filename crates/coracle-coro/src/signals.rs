@@ -5,8 +5,8 @@ use coracle_loop::{Loop, SignalListener};
 use std::fmt;
 use std::io;
 
-/// Listens for `signal`, by its number, from now on: what comes can be [waited](Signals::wait) for, or be an arm of
-/// [`select!`](crate::select!). It is the loop that listens, by `Loop::on_signal`, until this is dropped.
+/// Listens for `signal`, by its number, from now on: what comes can be [waited](Signals::wait) for, or be an arm
+/// of [`select!`](crate::select!). It is the loop that listens, by `Loop::on_signal`, until this is dropped.
 ///
 /// # Errors
 /// Outside a loop. A number that is no signal, or one that cannot be caught or survived.

@@ -4,10 +4,11 @@ use crate::current;
 use std::cell::{Cell, RefCell};
 use tracing::Span;
 
-/// Runs `f` in `span`, as [`Span::in_scope`] does; but while the coroutine waits in there, it is not in the span, since
-/// others run. What it [spawns](crate::spawn()) is in the span, too.
+/// Runs `f` in `span`, as [`Span::in_scope`] does; but while the coroutine waits in there, it is not in the
+/// span, since others run. What it [spawns](crate::spawn()) is in the span, too.
 ///
-/// A guard of [`Span::enter`] that is held while a coroutine waits would let all others of its thread be in that span.
+/// A guard of [`Span::enter`] that is held while a coroutine waits would let all others of its thread be in that
+/// span.
 ///
 /// ```
 /// use coracle_coro::{in_span, spawn, yield_now};

@@ -31,12 +31,12 @@ impl fmt::Display for StackUse {
     }
 }
 
-/// What the coroutines of this loop that are over have used of their stacks, by the line that spawned them; who has used
-/// most comes first.
+/// What the coroutines of this loop that are over have used of their stacks, by the line that spawned them; who
+/// has used most comes first.
 ///
-/// In debug builds only, where it costs a system call for each coroutine; in others, and outside a loop, it is empty. Frames
-/// are smaller in release builds. If a [setting](crate::set_stacks) has stacks kept warm, what former users of a stack have
-/// used counts as well.
+/// In debug builds only, where it costs a system call for each coroutine; in others, and outside a loop, it is
+/// empty. Frames are smaller in release builds. If a [setting](crate::set_stacks) has stacks kept warm, what
+/// former users of a stack have used counts as well.
 ///
 /// ```
 /// coracle_coro::run(|| {

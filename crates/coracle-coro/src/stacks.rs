@@ -19,8 +19,8 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-/// So many stacks of each size stay as they are, however long nobody needs them. A loop that never has more coroutines
-/// than this at a time never looks.
+/// So many stacks of each size stay as they are, however long nobody needs them. A loop that never has more
+/// coroutines than this at a time never looks.
 const KEEP_WARM: usize = 64;
 
 /// How long after the last look, or the peak, the loop looks what can go.

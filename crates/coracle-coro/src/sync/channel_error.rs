@@ -1,7 +1,8 @@
 //! Why a message was not sent, or not received.
 //!
 //! As in `std::sync::mpsc`, each call has an error that says no more than what can happen to it; and one thing
-//! is new: a coroutine that waits can be cancelled, or run into a deadline around it. All of them become an `io::Error` by `?`.
+//! is new: a coroutine that waits can be cancelled, or run into a deadline around it. All of them become an
+//! `io::Error` by `?`.
 
 use crate::sync::failure::Failure;
 use rustix::io::Errno;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 /// Is due every `period` from now on: to be [waited](Tick::wait) for, or as `&tick` in an arm of
 /// [`select!`](crate::select!).
 ///
-/// It keeps to the grid of its beginning, and does not drift. Times that were missed, because nobody waited, are left out.
-/// It is no timer that runs, but a point in time that is looked at: it costs nothing while nobody waits for it, and
-/// works in plain threads, too. For callbacks there is `Loop::every`.
+/// It keeps to the grid of its beginning, and does not drift. Times that were missed, because nobody waited, are
+/// left out. It is no timer that runs, but a point in time that is looked at: it costs nothing while nobody
+/// waits for it, and works in plain threads, too. For callbacks there is `Loop::every`.
 ///
 /// ```
 /// use coracle_coro::{select, sync::{channel, tick}};
@@ -112,7 +112,8 @@ impl Tick {
         self.due.get()
     }
 
-    /// Is due `timeout` from now instead, and then, if it is due again and again, every `timeout`. Also if it was over.
+    /// Is due `timeout` from now instead, and then, if it is due again and again, every `timeout`. Also if it
+    /// was over.
     ///
     /// ```
     /// # use coracle_coro::sync::Tick;
@@ -129,7 +130,8 @@ impl Tick {
         }
     }
 
-    /// Is never due again, until it is [reset](Tick::reset): in `select!`, its arm is not chosen. False if it was over.
+    /// Is never due again, until it is [reset](Tick::reset): in `select!`, its arm is not chosen. False if it
+    /// was over.
     ///
     /// ```
     /// # use coracle_coro::sync::tick;

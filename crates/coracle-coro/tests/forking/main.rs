@@ -1,4 +1,4 @@
-//! A copy of a process does not run the coroutines of the original. In processes of their own, which can be forked.
+//! A copy of a process does not run the coroutines of the original. In processes that can be forked.
 #![allow(unsafe_code)]
 
 #[path = "../generator/child.rs"]
@@ -52,8 +52,8 @@ fn fork_in_a_coroutine(backend: Backend) {
         yield_now();
         let before = steps.get();
         assert!(before > 0 && !other.is_finished());
-        // SAFETY: the other thread of this process waits for this one, and holds no lock that the copy could need; glibc
-        // makes its allocator usable in the copy.
+        // SAFETY: the other thread of this process waits for this one, and holds no lock that the copy could
+        // need; glibc makes its allocator usable in the copy.
         match unsafe { libc::fork() } {
             -1 => panic!("fork: {}", io::Error::last_os_error()),
             0 => {

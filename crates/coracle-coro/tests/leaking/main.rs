@@ -1,4 +1,4 @@
-//! A coroutine that will not end, and a `run` that must not return before it. In processes of their own, for they end.
+//! A coroutine that will not end, and a `run` that must not return before it: the process ends.
 
 #[path = "../generator/child.rs"]
 mod child;
