@@ -1,8 +1,8 @@
-//! W6: coroutines. The switch, and a short life: created, run, dropped; then the same with a scheduler, and what goes
-//! from one to another.
+//! W6: coroutines. The switch, and a short life: created, run, dropped; then the same with a scheduler, and what
+//! goes from one to another.
 //!
-//! First one thread, one core, no scheduler: what is measured is the stack and the jump. All candidates use stacks of
-//! [`STACK_BYTES`] that were used before, since a new one is a page fault, whoever asks for it. Then schedulers
+//! First one thread, one core, no scheduler: what is measured is the stack and the jump. All candidates use stacks
+//! of [`STACK_BYTES`] that were used before, since a new one is a page fault, whoever asks for it. Then schedulers
 //! (`tasks.rs`), and channels between two threads (`between.rs`).
 
 mod between;
