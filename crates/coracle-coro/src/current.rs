@@ -22,7 +22,7 @@ use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
 use crate::span::Spans;
 use crate::task::{State, Task};
-use crate::waiter::REFUSAL;
+use crate::waiter::{REFUSAL, current_loop};
 use coracle_loop::Loop;
 use coracle_stack::{Coroutine, Stack, Yielder};
 use std::cell::Cell;
@@ -45,6 +45,8 @@ pub(crate) struct Frame {
     pub(crate) sleeper: ManuallyDrop<Arc<Sleeper>>,
     task: Rc<Task>,
     scheduler: NonNull<Scheduler>,
+    /// Its loop. It does not count: a loop is not kept alive by its coroutines.
+    lp: ManuallyDrop<Loop>,
     yielder: NonNull<Yielder<(), ()>>,
     pub(crate) locals: Locals,
     pub(crate) spans: Spans,
@@ -69,6 +71,9 @@ pub(crate) struct Frame {
 pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Coroutine<(), (), ()> {
     let scheduler = NonNull::from(scheduler);
     let task = Rc::clone(task);
+    // SAFETY: a copy that does not count, is never dropped, and is used by the coroutine only. It runs in turns of
+    // this loop, which is owned for the length of a turn; when the loop is gone, its coroutines run no more.
+    let lp = ManuallyDrop::new(unsafe { std::ptr::read(&current_loop()) });
     Coroutine::new(stack, move |yielder: &Yielder<(), ()>, ()| {
         // SAFETY: a second one of the same count, which is not given back. The task keeps the first as long as it
         // is the task of this coroutine, and the frame keeps the task.
@@ -77,6 +82,7 @@ pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Cor
             sleeper,
             task,
             scheduler,
+            lp,
             yielder: NonNull::from(yielder),
             locals: Locals::default(),
             spans: Spans::default(),
@@ -254,15 +260,13 @@ impl Frame {
 
     /// As [`assert_may_park`](Frame::assert_may_park), and the loop it is on.
     #[inline]
-    pub(crate) fn loop_to_wait_on(&self) -> Loop {
+    pub(crate) fn loop_to_wait_on(&self) -> &Loop {
         assert!(
             self.no_park.get() == 0,
             "a wait inside `no_park`: what is in there must not be interrupted by other coroutines"
         );
-        match Loop::current() {
-            Some(lp) if self.scheduler().handle().is_of(&lp) => lp,
-            _ => panic!("{REFUSAL}"),
-        }
+        assert!(self.lp.is_current(), "{REFUSAL}");
+        &self.lp
     }
 
     #[inline]

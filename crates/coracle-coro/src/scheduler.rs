@@ -234,13 +234,17 @@ impl Scheduler {
     /// The wait with this ticket has ended: whoever is still in it goes on at once, ahead of the queue. Only for
     /// what the loop itself calls, with nothing borrowed: a completion.
     #[inline]
-    pub(crate) fn resume_now(&self, lp: &Loop, task: Rc<Task>, ticket: u64) {
+    pub(crate) fn resume_now(&self, task: Rc<Task>, ticket: u64) {
         if task.ticket.get() == ticket {
             task.ticket.set(0);
             self.resume(task);
-            if lp.is_idle() {
-                self.look_for_deadlock(lp);
-            }
+        }
+    }
+
+    /// After the last of those that were [resumed](Scheduler::resume_now) has been left.
+    pub(crate) fn look_around(&self, lp: &Loop) {
+        if lp.is_idle() {
+            self.look_for_deadlock(lp);
         }
     }
 

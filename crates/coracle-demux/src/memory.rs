@@ -101,6 +101,12 @@ impl Memory {
         matches!(self.0, Kind::Owned { .. } | Kind::Borrowed { writable: true, .. })
     }
 
+    /// Whether it is borrowed space to receive into: the usual case, and quickly told.
+    #[inline]
+    pub(crate) fn is_space(&self) -> bool {
+        matches!(self.0, Kind::Borrowed { len: 1.., writable: true, .. })
+    }
+
     /// How many bytes are left.
     #[inline]
     pub fn len(&self) -> usize {

@@ -140,6 +140,8 @@ struct Slot {
     pausing: bool,
     /// The reader is a lent receive, the most frequent of all, which needs no look into the table.
     lent: bool,
+    /// The reader is a receive into the caller's memory.
+    into: bool,
     polls: Vec<Token>,
     /// How many operations of threads are in flight on this file.
     jobs: usize,
@@ -207,6 +209,7 @@ impl<P: Poller> Adaptor<P> {
             reader: None,
             writer: None,
             lent: false,
+            into: false,
             pausing: false,
             polls: Vec::new(),
             jobs: 0,
@@ -495,6 +498,19 @@ impl<P: Poller> Demux for Adaptor<P> {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
         }
+        if let Operation::Receive { socket, space } = &operation
+            && space.is_space()
+            && let Some(slot) = self.slots.get_mut(*socket)
+            && slot.must_wait::<P>()
+        {
+            let socket = *socket;
+            // The most frequent of all operations that are started: there is nothing to do but to wait.
+            return Submitted::Pending(slot.enlist_receive(
+                &mut self.operations,
+                socket,
+                operation,
+            ));
+        }
         if let Err(error) = operation.check() {
             return operation.refuse(error);
         }
@@ -590,6 +606,14 @@ impl<P: Poller> Demux for Adaptor<P> {
                     }
                     Received::Nothing => {}
                     Received::End(result) => return Some(self.complete(token, result)),
+                }
+            } else if let Some(slot) = self.slots.get_mut(handle)
+                && let Some(token) = slot.receive_alone::<P>()
+                && ready.intersects(READER)
+            {
+                slot.ready |= ready;
+                if let Some(completion) = slot.receive_into::<P>(&mut self.operations, token) {
+                    return Some(completion);
                 }
             } else if let Some(handle) = self.note(key, ready)
                 && let Some(completion) = self.run(handle)

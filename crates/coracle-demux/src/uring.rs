@@ -475,6 +475,10 @@ impl Demux for Uring {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
         }
+        let operation = match self.start_receive(operation) {
+            Ok(token) => return Submitted::Pending(token),
+            Err(operation) => operation,
+        };
         if let Err(error) = operation.check() {
             return operation.refuse(error);
         }

@@ -171,6 +171,20 @@ impl Loop {
         CURRENT.with_borrow(Clone::clone)
     }
 
+    /// Whether it is the loop whose turn it is on this thread. Cheaper than [`current`](Loop::current).
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// assert!(!lp.is_current());
+    /// lp.defer(|lp| assert!(lp.is_current()));
+    /// lp.run_ready().unwrap();
+    /// ```
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        let inner = |lp: &Loop| Rc::ptr_eq(&lp.inner, &self.inner);
+        CURRENT.with_borrow(|current| current.as_ref().is_some_and(inner))
+    }
+
     pub(crate) fn downgrade(&self) -> WeakLoop {
         WeakLoop(Rc::downgrade(&self.inner))
     }

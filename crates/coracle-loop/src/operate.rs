@@ -37,13 +37,15 @@ struct Target {
 }
 
 impl Targets {
+    #[inline]
     fn insert(&mut self, token: Token, target: Target) {
         let index = token.index();
         if index >= self.places.len() {
             self.places.resize_with(index + 1, || None);
         }
-        debug_assert!(self.places[index].is_none(), "an index is used by one operation at a time");
-        self.places[index] = Some(target);
+        let old = self.places[index].replace(target);
+        debug_assert!(old.is_none(), "an index is used by one operation at a time");
+        std::mem::forget(old); // `None`: there is nothing to drop
     }
 }
 

@@ -85,7 +85,7 @@ impl Acceptor {
                 return known;
             }
             let (waiter, place) = (Waiter::new(), Place::default());
-            let ticket = self.queue.join(&caller.lp, waiter.waker(), &place);
+            let ticket = self.queue.join(caller.lp, waiter.waker(), &place);
             let woken = waiter.wait(caller.limit(self.socket.read_timeout.get()));
             self.queue.state.borrow_mut().line.leave(ticket);
             place.take().unwrap_or_else(|| woken.result().and(Err(Errno::CANCELED.into())))

@@ -43,12 +43,14 @@ const OPERATIONS_PER_TURN: u32 = 64;
 thread_local! {
     /// How many have, since the last that waited.
     static AT_ONCE: Cell<u32> = const { Cell::new(0) };
+    /// The last coroutine that was left waits for an operation.
+    static IN_OPERATION: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The coroutine that calls, which may wait, and its loop.
 pub(super) struct Caller<'a> {
     frame: &'a Frame,
-    pub(super) lp: Loop,
+    pub(super) lp: &'a Loop,
 }
 
 /// Calls `act` with the coroutine that calls.
@@ -131,65 +133,125 @@ impl Caller<'_> {
         let count = AT_ONCE.get() + 1;
         AT_ONCE.set(count);
         if count >= OPERATIONS_PER_TURN {
-            AT_ONCE.set(0);
-            self.frame.give_way();
+            self.give_way();
+        }
+    }
+
+    #[cold]
+    fn give_way(&self) {
+        AT_ONCE.set(0);
+        self.frame.give_way();
+    }
+
+    /// Takes in an operation that was over at once.
+    #[inline]
+    fn done(&self, landing: &Landing, finished: Finished) -> io::Result<usize> {
+        self.done_at_once();
+        match finished.result {
+            Ok(Outcome::Count(count)) => Ok(count),
+            Err(error) => Err(error),
+            done => {
+                landing.other.set(Some(done));
+                Ok(0)
+            }
         }
     }
 
     /// Parks until the operation has come to its final completion. When `limit` has passed, or the caller is
     /// cancelled, that is asked for.
+    #[inline]
     fn wait_for(
         &self,
         landing: &Landing,
         token: Token,
         limit: Option<Instant>,
-    ) -> io::Result<Outcome> {
-        AT_ONCE.set(0);
-        let (frame, sleeper) = (self.frame, &self.frame.sleeper);
-        let mut asked: Option<Errno> = None;
+    ) -> io::Result<usize> {
+        landing.token.set(Some(token));
+        let ticket = self.park_in(landing);
+        if limit.is_some() || self.is_cancelled() {
+            return self.wait_within(landing, token, limit, None);
+        }
+        self.leave(ticket);
+        match landing.take() {
+            Landed::Count(count) => Ok(count),
+            Landed::Other => landing.tell_other(None),
+            Landed::Nothing => {
+                let asked = self.ask_for_end(token, ticket);
+                self.wait_within(landing, token, limit, asked)
+            }
+        }
+    }
+
+    /// The same with a limit, or after something has struck: `asked` for the end of it, if it is given.
+    #[cold]
+    fn wait_within(
+        &self,
+        landing: &Landing,
+        token: Token,
+        limit: Option<Instant>,
+        mut asked: Option<Errno>,
+    ) -> io::Result<usize> {
         loop {
-            let ticket = sleeper.begin();
-            landing.waiting.set(Some((Rc::clone(frame.task()), ticket)));
-            landing.token.set(Some(token));
+            let ticket = self.park_in(landing);
             let mut timer = None;
             if asked.is_none() {
-                // After `begin`: whoever cancels looks for our ticket after having said so. One sees the other.
-                if sleeper.is_cancelled() && !frame.is_shielded() {
+                if self.is_cancelled() {
                     self.lp.cancel(token);
                     asked = Some(Errno::CANCELED);
                 } else if let Some(limit) = limit {
-                    let sleeper = Arc::clone(sleeper);
+                    let sleeper = Arc::clone(&self.frame.sleeper);
                     timer = Some(self.lp.at(limit, move |_| {
                         sleeper.end_and_tell(ticket, Woken::TimedOut);
                     }));
                 }
             }
-            frame.wait(ticket);
+            self.leave(ticket);
             if let Some(timer) = timer {
                 timer.cancel();
             }
-            if let Some(result) = landing.result.take() {
-                landing.token.set(None);
-                return match (result, asked) {
-                    (Err(error), Some(asked)) if is_cancelled(&error) => {
-                        failures::note();
-                        Err(asked.into())
-                    }
-                    // Somebody has closed the descriptor.
-                    (Err(error), None) if is_cancelled(&error) => Err(Errno::BADF.into()),
-                    (result, _) => result,
-                };
+            match landing.take() {
+                Landed::Count(count) => return Ok(count),
+                Landed::Other => return landing.tell_other(asked),
+                Landed::Nothing => {}
             }
-            let why = match sleeper.outcome(ticket) {
-                Some(Woken::TimedOut) => Errno::TIMEDOUT,
-                _ if frame.is_shielded() => continue,
-                _ => Errno::CANCELED,
-            };
-            if asked.is_none() {
-                self.lp.cancel(token);
-                asked = Some(why);
-            }
+            asked = asked.or_else(|| self.ask_for_end(token, ticket));
         }
+    }
+
+    /// Begins a wait for what lands there.
+    #[inline]
+    fn park_in(&self, landing: &Landing) -> u64 {
+        let ticket = self.frame.sleeper.begin();
+        landing.ticket.set(ticket);
+        landing.waiting.set(Some(Rc::clone(self.frame.task())));
+        ticket
+    }
+
+    /// To be asked after a wait was begun: whoever cancels says so first and then looks for a wait. One sees the
+    /// other.
+    #[inline]
+    fn is_cancelled(&self) -> bool {
+        self.frame.sleeper.is_cancelled() && !self.frame.is_shielded()
+    }
+
+    /// Leaves the coroutine, until its operation has landed or something has struck.
+    #[inline]
+    fn leave(&self, ticket: u64) {
+        IN_OPERATION.set(true);
+        self.frame.wait(ticket);
+        AT_ONCE.set(0);
+    }
+
+    /// A wait was ended, and not by its operation: asks for the end of that, unless the caller is shielded.
+    #[cold]
+    fn ask_for_end(&self, token: Token, ticket: u64) -> Option<Errno> {
+        let why = match self.frame.sleeper.outcome(ticket) {
+            Some(Woken::TimedOut) => Errno::TIMEDOUT,
+            _ if self.frame.is_shielded() => return None,
+            _ => Errno::CANCELED,
+        };
+        self.lp.cancel(token);
+        Some(why)
     }
 }
 
@@ -197,50 +259,135 @@ impl Caller<'_> {
 #[derive(Default)]
 pub(super) struct Landing {
     /// The coroutine, and the ticket of its wait.
-    waiting: Cell<Option<(Rc<Task>, u64)>>,
+    waiting: Cell<Option<Rc<Task>>>,
+    ticket: Cell<u64>,
     /// The operation in flight.
     token: Cell<Option<Token>>,
-    result: Cell<Option<io::Result<Outcome>>>,
+    landed: Cell<Landed>,
+    /// What has landed, if it is not a number.
+    other: Cell<Option<io::Result<Outcome>>>,
+}
+
+/// What has landed.
+#[derive(Default, Clone, Copy)]
+enum Landed {
+    #[default]
+    Nothing,
+    /// So many bytes: nearly always, so that nothing is moved about for it.
+    Count(usize),
+    Other,
 }
 
 impl Landing {
     /// Takes in the result. Who waits for it is to be [resumed](go_on).
     #[inline]
-    fn land(&self, result: io::Result<Outcome>) -> Option<(Rc<Task>, u64)> {
-        self.result.set(Some(result));
+    fn land(&self, completion: Completion) -> Option<Rc<Task>> {
+        let Completion { result, payload, .. } = completion;
+        if !matches!(payload, Payload::Many(_)) {
+            std::mem::forget(payload); // nothing of it is its own: it was lent, or is empty
+        }
+        if let Ok(Outcome::Count(count)) = &result {
+            self.landed.set(Landed::Count(*count));
+            std::mem::forget(result); // a number, and not worth asking whether it has to be dropped
+        } else {
+            self.landed.set(Landed::Other);
+            self.other.set(Some(result));
+        }
         self.waiting.take()
+    }
+
+    #[inline]
+    fn take(&self) -> Landed {
+        let landed = self.landed.replace(Landed::Nothing);
+        if !matches!(landed, Landed::Nothing) {
+            self.token.set(None);
+        }
+        landed
+    }
+
+    /// If what has landed is an error, what that means to whoever has `asked` for the end of the operation.
+    #[cold]
+    fn tell_other(&self, asked: Option<Errno>) -> io::Result<usize> {
+        match self.other.take().expect("it has landed") {
+            Err(error) if is_cancelled(&error) => {
+                if asked.is_some() {
+                    failures::note();
+                }
+                // If nobody has asked for it: somebody has closed the descriptor.
+                Err(asked.unwrap_or(Errno::BADF).into())
+            }
+            Err(error) => Err(error),
+            done => {
+                self.other.set(Some(done));
+                Ok(0)
+            }
+        }
     }
 }
 
 /// Runs the coroutine whose operation has landed. Nothing of the descriptor's is held here: the coroutine may be
 /// its last owner, and drop it.
 #[inline]
-fn go_on(lp: &Loop, scheduler: &Weak<Scheduler>, waiting: Option<(Rc<Task>, u64)>) {
-    if let (Some((task, ticket)), Some(scheduler)) = (waiting, scheduler.upgrade()) {
-        scheduler.resume_now(lp, task, ticket);
+fn go_on(lp: &Loop, scheduler: &Scheduler, task: Rc<Task>, ticket: u64) {
+    IN_OPERATION.set(false);
+    scheduler.resume_now(task, ticket);
+    // Whoever waits for an operation again is in no deadlock.
+    if !IN_OPERATION.get() {
+        scheduler.look_around(lp);
     }
 }
 
 /// One direction of a descriptor: its operation in flight, and those who wait for their turn.
 pub(super) struct Lane {
-    busy: Cell<bool>,
+    turn: Cell<TurnState>,
     line: RefCell<Line<()>>,
     landing: Landing,
+}
+
+/// Whose turn it is on a lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TurnState {
+    /// Nobody's.
+    Free,
+    /// Somebody's, and nobody waits for it.
+    Taken,
+    /// Somebody's, and the line may have others.
+    Awaited,
 }
 
 impl Lane {
     pub(super) fn new() -> Lane {
         let line = RefCell::new(Line::new());
-        Lane { busy: Cell::new(false), line, landing: Landing::default() }
+        Lane { turn: Cell::new(TurnState::Free), line, landing: Landing::default() }
     }
 
     /// The caller's turn on this lane; first come, first served.
     #[inline]
     fn take_turn(&self, limit: Option<Instant>) -> io::Result<Turn<'_>> {
-        if self.busy.replace(true) {
+        if self.turn.get() == TurnState::Free {
+            self.turn.set(TurnState::Taken);
+        } else {
             self.wait_for_turn(limit)?;
         }
         Ok(Turn(self))
+    }
+
+    #[cold]
+    fn wait_for_turn(&self, limit: Option<Instant>) -> io::Result<()> {
+        self.turn.set(TurnState::Awaited);
+        let waiter = Waiter::new();
+        let place = self.line.borrow_mut().join(waiter.waker(), ());
+        let woken = waiter.wait(limit);
+        // If it was woken, the lane was handed over; else nobody has done so, and nobody will.
+        self.line.borrow_mut().leave(place);
+        woken.result()
+    }
+
+    #[cold]
+    fn hand_over(&self) {
+        if self.line.borrow_mut().wake_first().is_none() {
+            self.turn.set(TurnState::Free);
+        }
     }
 
     /// Asks for the end of the operation in flight.
@@ -248,16 +395,6 @@ impl Lane {
         if let Some(token) = self.landing.token.get() {
             lp.cancel(token);
         }
-    }
-
-    #[cold]
-    fn wait_for_turn(&self, limit: Option<Instant>) -> io::Result<()> {
-        let waiter = Waiter::new();
-        let place = self.line.borrow_mut().join(waiter.waker(), ());
-        let woken = waiter.wait(limit);
-        // If it was woken, the lane was handed over; else nobody has done so, and nobody will.
-        self.line.borrow_mut().leave(place);
-        woken.result()
     }
 }
 
@@ -267,9 +404,9 @@ struct Turn<'a>(&'a Lane);
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        let mut line = self.0.line.borrow_mut();
-        if line.is_empty() || line.wake_first().is_none() {
-            self.0.busy.set(false);
+        match self.0.turn.get() {
+            TurnState::Awaited => self.0.hand_over(),
+            _ => self.0.turn.set(TurnState::Free),
         }
     }
 }
@@ -282,10 +419,13 @@ impl Complete for Socket {
     #[inline]
     fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
         let lane = if tag == READING { &self.reading } else { &self.writing };
-        let waiting = lane.landing.land(completion.result);
-        let scheduler = Weak::clone(&self.scheduler);
+        let ticket = lane.landing.ticket.get();
+        let waiting = lane.landing.land(completion);
+        let scheduler = self.scheduler.upgrade();
         drop(self);
-        go_on(lp, &scheduler, waiting);
+        if let (Some(task), Some(scheduler)) = (waiting, scheduler) {
+            go_on(lp, &scheduler, task, ticket);
+        }
     }
 }
 
@@ -317,7 +457,7 @@ impl Socket {
             // `space` is exclusively borrowed until then. A coroutine that never goes on is leaked with its stack.
             let space = unsafe { Memory::borrowed_mut(space) };
             let receive = Operation::Receive { socket: self.handle, space };
-            count(self.operate(caller, READING, receive, limit)?)
+            self.operate(caller, READING, receive, limit)
         })
     }
 
@@ -334,9 +474,10 @@ impl Socket {
             let space = unsafe { Memory::borrowed_mut(space) };
             let (socket, limit_descriptors) = (self.handle, 0);
             let receive = Operation::ReceiveMessage { socket, space, limit_descriptors };
-            match self.operate(caller, READING, receive, limit)? {
-                Outcome::Message(message) => Ok(*message),
-                other => unreachable!("a receive does not give {other:?}"),
+            self.operate(caller, READING, receive, limit)?;
+            match self.reading.landing.other.take() {
+                Some(Ok(Outcome::Message(message))) => Ok(*message),
+                other => unreachable!("a receive of a message does not give {other:?}"),
             }
         })
     }
@@ -379,7 +520,7 @@ impl Socket {
         // are borrowed until then. A coroutine that never goes on is leaked with its stack.
         let payload = Payload::One(unsafe { Memory::borrowed(bytes) });
         let send = Operation::Send { socket: self.handle, payload };
-        count(self.operate(caller, WRITING, send, limit)?)
+        self.operate(caller, WRITING, send, limit)
     }
 
     /// Sends several stretches, in order, as if they were one; as many bytes as can be sent at once.
@@ -395,7 +536,7 @@ impl Socket {
             let lend = |stretch: &io::IoSlice<'_>| unsafe { Memory::borrowed(stretch) };
             let payload = Payload::Many(stretches.iter().map(lend).collect());
             let send = Operation::Send { socket: self.handle, payload };
-            count(self.operate(caller, WRITING, send, limit)?)
+            self.operate(caller, WRITING, send, limit)
         })
     }
 
@@ -420,7 +561,7 @@ impl Socket {
                     Operation::SendMessage { socket, message: Box::new(message) }
                 }
             };
-            count(self.operate(caller, WRITING, send, limit)?)
+            self.operate(caller, WRITING, send, limit)
         })
     }
 
@@ -440,7 +581,8 @@ impl Socket {
         })
     }
 
-    /// Has `operation` done, whose lane is the caller's. Never returns before its final completion.
+    /// Has `operation` done, whose lane is the caller's. Never returns before its final completion. What came of
+    /// it is in the landing, unless it is a number.
     #[inline]
     fn operate(
         self: &Rc<Self>,
@@ -448,16 +590,11 @@ impl Socket {
         tag: u32,
         operation: Operation,
         limit: Option<Instant>,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<usize> {
+        let landing = if tag == READING { &self.reading.landing } else { &self.writing.landing };
         match caller.lp.submit(operation, self, tag) {
-            Submitted::Done(Finished { result, .. }) => {
-                caller.done_at_once();
-                result
-            }
-            Submitted::Pending(token) => {
-                let lane = if tag == READING { &self.reading } else { &self.writing };
-                caller.wait_for(&lane.landing, token, limit)
-            }
+            Submitted::Done(finished) => caller.done(landing, finished),
+            Submitted::Pending(token) => caller.wait_for(landing, token, limit),
         }
     }
 }
@@ -466,20 +603,16 @@ impl Socket {
 ///
 /// # Errors
 /// As for all waits, and what comes of the operation.
-pub(super) fn operate(operation: Operation, timeout: Option<Duration>) -> io::Result<Outcome> {
+pub(super) fn operate(operation: Operation, timeout: Option<Duration>) -> io::Result<()> {
     with_caller(|caller| {
-        let scheduler = Scheduler::of(&caller.lp);
-        let single =
-            Rc::new(Single { landing: Landing::default(), scheduler: Rc::downgrade(&scheduler) });
+        let scheduler = Rc::downgrade(&Scheduler::of(caller.lp));
+        let single = Rc::new(Single { landing: Landing::default(), scheduler });
+        let limit = caller.limit(timeout);
         match caller.lp.submit(operation, &single, 0) {
-            Submitted::Done(Finished { result, .. }) => {
-                caller.done_at_once();
-                result
-            }
-            Submitted::Pending(token) => {
-                caller.wait_for(&single.landing, token, caller.limit(timeout))
-            }
-        }
+            Submitted::Done(finished) => caller.done(&single.landing, finished)?,
+            Submitted::Pending(token) => caller.wait_for(&single.landing, token, limit)?,
+        };
+        Ok(())
     })
 }
 
@@ -491,16 +624,11 @@ struct Single {
 
 impl Complete for Single {
     fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
-        let waiting = self.landing.land(completion.result);
-        go_on(lp, &self.scheduler, waiting);
-    }
-}
-
-#[inline]
-fn count(outcome: Outcome) -> io::Result<usize> {
-    match outcome {
-        Outcome::Count(count) => Ok(count),
-        other => unreachable!("a transfer does not give {other:?}"),
+        let ticket = self.landing.ticket.get();
+        let waiting = self.landing.land(completion);
+        if let (Some(task), Some(scheduler)) = (waiting, self.scheduler.upgrade()) {
+            go_on(lp, &scheduler, task, ticket);
+        }
     }
 }
 

@@ -128,13 +128,13 @@ impl Socket {
     }
 
     pub(super) fn connect(&self, address: Address, timeout: Option<Duration>) -> io::Result<()> {
-        operate(Operation::Connect { socket: self.handle, address }, timeout).map(|_| ())
+        operate(Operation::Connect { socket: self.handle, address }, timeout)
     }
 
     /// Ends a direction, when all that was written before is out. Waits for that.
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.home()?;
-        operate(Operation::Shutdown { socket: self.handle, how }, None).map(|_| ())
+        operate(Operation::Shutdown { socket: self.handle, how }, None)
     }
 
     /// The same without waiting for it.

@@ -11,6 +11,7 @@ use crate::poll;
 use crate::retry;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use slotmap::SlotMap;
 use std::io;
 use std::sync::Arc;
 
@@ -246,6 +247,72 @@ impl Slot {
             return None;
         }
         self.reader
+    }
+
+    /// Whether a receive cannot but wait, and nothing has to be done for it but to note it.
+    #[inline]
+    pub(super) fn must_wait<P: Poller>(&self) -> bool {
+        P::EDGE
+            && self.added
+            && self.reader.is_none()
+            && self.closer.is_none()
+            && !self.ready.intersects(READER)
+            && matches!(self.source, Source::Owned(_))
+    }
+
+    #[inline]
+    pub(super) fn enlist_receive(
+        &mut self,
+        operations: &mut SlotMap<Token, InFlight>,
+        handle: Handle,
+        operation: Operation,
+    ) -> Token {
+        let token =
+            operations.insert(InFlight { operation, handle, on_thread: false, ended: false });
+        self.reader = Some(token);
+        self.lent = false;
+        self.into = true;
+        token
+    }
+
+    /// The receive into the caller's memory that is in flight, if nothing else waits for this descriptor.
+    #[inline]
+    pub(super) fn receive_alone<P: Poller>(&self) -> Option<Token> {
+        if !P::EDGE || !self.into || self.lent || self.writer.is_some() || !self.polls.is_empty() {
+            return None;
+        }
+        self.reader
+    }
+
+    /// Receives into the memory of the only operation in flight, and completes it if it has come to something.
+    #[inline]
+    pub(super) fn receive_into<P: Poller>(
+        &mut self,
+        operations: &mut SlotMap<Token, InFlight>,
+        token: Token,
+    ) -> Option<Completion> {
+        let Operation::Receive { space, .. } = &mut operations[token].operation else {
+            unreachable!("it is a receive");
+        };
+        let space = space.as_mut_slice().expect("it was checked that it can be filled");
+        let result = match attempt::receive(self.source.as_fd(), self.kind, space) {
+            Some(Ok(count)) => {
+                let short = count < space.len();
+                self.used_up::<P>(short);
+                Ok(Outcome::Count(count))
+            }
+            Some(Err(error)) => Err(error),
+            None => {
+                self.ready -= READER;
+                return None;
+            }
+        };
+        self.reader = None;
+        let payload = match operations.remove(token).map(|ended| ended.operation) {
+            Some(Operation::Receive { space, .. }) => Payload::One(space),
+            _ => unreachable!("it was looked at above"),
+        };
+        Some(Completion { token, more: false, result, payload })
     }
 
     #[inline(always)]

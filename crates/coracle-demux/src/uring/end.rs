@@ -73,6 +73,10 @@ impl Uring {
         }
         let result = decode(entry.result());
         match in_flight.operation {
+            Operation::Receive { .. } if result.is_ok() => {
+                let count = result.unwrap_or_default() as usize;
+                Some(self.received_into(token, count, entry.flags()))
+            }
             Operation::ReceiveLent { .. } => self.received_lent(token, result, entry.flags(), more),
             Operation::Send { .. } | Operation::Receive { .. }
                 if matches!(result, Err(Errno::AGAIN | Errno::INTR)) =>
@@ -257,6 +261,26 @@ impl Uring {
         let handle = ended.handle;
         let payload = self.wind_up(handle, ended.operation);
         self.close_if_idle(handle);
+        Completion { token, more: false, result, payload }
+    }
+
+    /// Bytes were received into the memory of an operation, which has ended.
+    #[inline]
+    fn received_into(&mut self, token: Token, count: usize, flags: u32) -> Completion {
+        let ended = self.operations.remove(token).expect("an operation ends once");
+        let Operation::Receive { space, .. } = ended.operation else {
+            unreachable!("only a receive comes here");
+        };
+        if let Some(slot) = self.slots.get_mut(ended.handle) {
+            let short = count > 0 && count < space.len();
+            slot.drained = short && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(flags);
+            slot.reader = None;
+            slot.in_flight -= 1;
+            if slot.closer.is_some() {
+                self.close_if_idle(ended.handle);
+            }
+        }
+        let (result, payload) = (Ok(Outcome::Count(count)), Payload::One(space));
         Completion { token, more: false, result, payload }
     }
 

@@ -84,6 +84,41 @@ impl Uring {
         Submitted::Pending(token)
     }
 
+    /// Starts a receive into memory that a coroutine has lent, if nothing stands against it; the operation is back
+    /// if something does, or it is another.
+    #[inline]
+    pub(super) fn start_receive(&mut self, mut operation: Operation) -> Result<Token, Operation> {
+        let Operation::Receive { socket, space } = &mut operation else { return Err(operation) };
+        let handle = *socket;
+        let free = |slot: &&mut Slot| {
+            slot.reader.is_none()
+                && slot.closer.is_none()
+                && slot.kind.is_socket()
+                && matches!(slot.source, Source::Owned(_))
+        };
+        let Some(slot) = self.slots.get_mut(handle).filter(free) else { return Err(operation) };
+        let entry = match space.as_mut_slice() {
+            Some(space) if !space.is_empty() => {
+                opcode::Recv::new(Fd(slot.source.raw()), space.as_mut_ptr(), length(space.len()))
+                    .ioprio(if slot.drained { POLL_FIRST } else { 0 })
+                    .build()
+            }
+            _ => return Err(operation),
+        };
+        let token = self.operations.insert(InFlight {
+            operation,
+            handle,
+            stage: Stage::Kernel,
+            cancelled: false,
+            extra: Extra::Nothing,
+        });
+        slot.reader = Some(token);
+        slot.in_flight += 1;
+        self.with_kernel += 1;
+        self.push(&entry.user_data(token.data().as_ffi()));
+        Ok(token)
+    }
+
     /// Starts the sending or receiving of a message. By the call itself where that may come to something, as on
     /// epoll: a send without carried bytes before it, a receive after one that found something.
     pub(super) fn start_message(&mut self, socket: Handle, mut operation: Operation) -> Submitted {
