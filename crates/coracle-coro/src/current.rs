@@ -24,7 +24,7 @@ use crate::span::Spans;
 use crate::task::{State, Task};
 use crate::waiter::{REFUSAL, current_loop};
 use coracle_loop::Loop;
-use coracle_stack::{Coroutine, Stack, Yielder};
+use coracle_stack::Yielder;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -66,15 +66,18 @@ pub(crate) struct Frame {
     pub(crate) family: Cell<Option<Rc<dyn Family>>>,
 }
 
-/// A coroutine on `stack` that will run what `task`, of `scheduler`, has to do.
+/// What the coroutine of `task`, of `scheduler`, runs on its stack.
 #[inline]
-pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Coroutine<(), (), ()> {
+pub(crate) fn body(
+    scheduler: &Scheduler,
+    task: &Rc<Task>,
+) -> impl FnOnce(&Yielder<(), ()>, ()) + 'static {
     let scheduler = NonNull::from(scheduler);
     let task = Rc::clone(task);
     // SAFETY: a copy that does not count, is never dropped, and is used by the coroutine only. It runs in turns of
     // this loop, which is owned for the length of a turn; when the loop is gone, its coroutines run no more.
     let lp = ManuallyDrop::new(unsafe { std::ptr::read(&current_loop()) });
-    Coroutine::new(stack, move |yielder: &Yielder<(), ()>, ()| {
+    move |yielder: &Yielder<(), ()>, ()| {
         // SAFETY: a second one of the same count, which is not given back. The task keeps the first as long as it
         // is the task of this coroutine, and the frame keeps the task.
         let sleeper = ManuallyDrop::new(unsafe { std::ptr::read(&*task.sleeper_ref()) });
@@ -99,7 +102,7 @@ pub(crate) fn start(scheduler: &Scheduler, task: &Rc<Task>, stack: Stack) -> Cor
         frame.task.run();
         frame.locals.clear();
         frame.spans.leave_all();
-    })
+    }
 }
 
 /// The coroutine has come to its end.

@@ -133,10 +133,10 @@ fn clone_of<T: Clone + Send + 'static>(value: &dyn Any) -> Box<dyn Any + Send> {
     Box::new(value.clone())
 }
 
-/// The values of one coroutine. There are a handful of them, so a list is searched.
+/// The values of one coroutine. Most have none, and that should cost nothing.
 #[derive(Default)]
 pub(crate) struct Locals {
-    values: RefCell<Vec<Local>>,
+    values: RefCell<Option<Box<Values>>>,
 }
 
 #[derive(Clone)]
@@ -157,23 +157,29 @@ pub(crate) struct Legacy {
 /// Whether whoever calls has values at all.
 #[inline]
 pub(crate) fn has_some() -> bool {
-    with_locals(|locals| !locals.values.borrow().is_empty())
+    with_locals(|locals| locals.values.borrow().is_some())
 }
 
 /// What a coroutine that is spawned now inherits from whoever calls.
 pub(crate) fn bequeath() -> Vec<Legacy> {
-    let locals = with_locals(|locals| locals.values.borrow().clone());
+    let locals =
+        with_locals(|locals| locals.values.borrow().as_ref().map(|values| values.0.clone()));
     // Nothing is borrowed: to clone a value is not ours.
     let legacy = |Local { place, value, bequeath }: Local| {
         bequeath.map(|bequeath| Legacy { place, value: bequeath(&*value), bequeath })
     };
-    locals.into_iter().filter_map(legacy).collect()
+    locals.into_iter().flatten().filter_map(legacy).collect()
 }
+
+/// There are a handful of them, so a list is searched.
+#[derive(Default)]
+struct Values(Vec<Local>);
 
 impl Locals {
     fn find(&self, place: usize) -> Option<Rc<dyn Any>> {
         let values = self.values.borrow();
-        values.iter().find(|local| local.place == place).map(|local| Rc::clone(&local.value))
+        let mut all = values.iter().flat_map(|values| &values.0);
+        all.find(|local| local.place == place).map(|local| Rc::clone(&local.value))
     }
 
     /// The value in this place, which is the one that is there already if the initialiser of this one has put
@@ -181,7 +187,7 @@ impl Locals {
     fn insert(&self, local: Local) -> Rc<dyn Any> {
         self.find(local.place).unwrap_or_else(|| {
             let value = Rc::clone(&local.value);
-            self.values.borrow_mut().push(local);
+            self.values.borrow_mut().get_or_insert_default().0.push(local);
             value
         })
     }
@@ -192,13 +198,13 @@ impl Locals {
             let value: Box<dyn Any> = value;
             Local { place, value: Rc::from(value), bequeath: Some(bequeath) }
         };
-        self.values.borrow_mut().extend(legacies.into_iter().map(local));
+        self.values.borrow_mut().get_or_insert_default().0.extend(legacies.into_iter().map(local));
     }
 
     /// Drops them all. Their destructors may use the storage; a panic of theirs ends here.
     #[inline]
     pub(crate) fn clear(&self) {
-        if !self.values.borrow().is_empty() {
+        if self.values.borrow().is_some() {
             self.clear_some();
         }
     }
@@ -206,11 +212,8 @@ impl Locals {
     #[cold]
     fn clear_some(&self) {
         for _ in 0..ROUNDS {
-            let values = self.values.take();
-            if values.is_empty() {
-                return;
-            }
-            for local in values {
+            let Some(values) = self.values.take() else { return };
+            for local in values.0 {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(local)));
             }
         }

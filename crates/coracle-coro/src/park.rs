@@ -37,11 +37,14 @@ pub fn yield_now() {
                 frame.give_way();
             }
         }
-        None => {
-            refuse_callbacks();
-            thread::yield_now();
-        }
+        None => yield_thread(),
     });
+}
+
+#[cold]
+fn yield_thread() {
+    refuse_callbacks();
+    thread::yield_now();
 }
 
 /// Waits until somebody calls [`unpark`](crate::Coroutine::unpark) on its handle, as `std::thread::park` does.

@@ -11,7 +11,7 @@
 //!                                                 └─► over: its stack goes back to the pool
 //! ```
 
-use crate::coroutine::{CoroutineId, Ids};
+use crate::coroutine::Ids;
 use crate::current;
 use crate::deadlock;
 use crate::group::Member;
@@ -26,7 +26,7 @@ use crate::task::{Key, Sent, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Loop, LoopHandle};
-use coracle_stack::{CoroutineResult, Pool, Stack, StackSize};
+use coracle_stack::{Coroutine, CoroutineResult, Pool, Stack, StackSize};
 use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -42,11 +42,18 @@ const RESUMES_PER_TURN: usize = 1024;
 /// How many tasks that are over are kept for the next who is spawned.
 const LIMIT_SPARE_TASKS: usize = 1024;
 
+/// How many of them keep their stacks: those of the default size, without a name. None in debug builds, so that
+/// [`high_water`](Stack::high_water) tells of one user only.
+const LIMIT_SPARE_STACKS: usize = 64;
+
 pub(crate) struct Scheduler {
     handle: LoopHandle,
     /// Made when the first coroutine starts.
     pool: OnceCell<Pool>,
+    /// Those that are not over, and those that are spare.
     tasks: RefCell<SlotMap<Key, Rc<Task>>>,
+    /// How many are not over.
+    living: Cell<usize>,
     ready: RefCell<VecDeque<Rc<Task>>>,
     spare: RefCell<Vec<Rc<Task>>>,
     ids: Ids,
@@ -78,6 +85,7 @@ impl Scheduler {
             handle: lp.handle(),
             pool: OnceCell::new(),
             tasks: RefCell::default(),
+            living: Cell::new(0),
             ready: RefCell::default(),
             spare: RefCell::default(),
             ids: Ids::new(),
@@ -136,16 +144,21 @@ impl Scheduler {
     {
         let id = self.ids.next();
         let spare = self.spare.borrow_mut().pop();
-        let task = spare.unwrap_or_else(|| self.make_task(id, spawned));
+        let task = spare.unwrap_or_else(|| {
+            let sleeper = Sleeper::of_coroutine(self.handle.clone(), id, None, spawned);
+            self.keep(Arc::new(sleeper))
+        });
         let handle = task.renew(&self.handle, id, name, spawned, f);
         self.enter(task, size);
         handle
     }
 
+    /// A new task, which is kept until there are too many.
     #[cold]
-    fn make_task(&self, id: CoroutineId, spawned: &'static Location<'static>) -> Rc<Task> {
-        let sleeper = Sleeper::of_coroutine(self.handle.clone(), id, None, spawned);
-        Task::new(Arc::new(sleeper), self.now.get())
+    fn keep(&self, sleeper: Arc<Sleeper>) -> Rc<Task> {
+        let task = Task::new(sleeper, self.now.get());
+        task.key.set(self.tasks.borrow_mut().insert(Rc::clone(&task)));
+        task
     }
 
     /// The same for one whose spawner, in another thread, knows it already.
@@ -155,15 +168,15 @@ impl Scheduler {
         T: Send + 'static,
     {
         let spare = self.spare.borrow_mut().pop();
-        let task = spare.unwrap_or_else(|| Task::new(Arc::clone(sent.sleeper()), self.now.get()));
+        let task = spare.unwrap_or_else(|| self.keep(Arc::clone(sent.sleeper())));
         sent.load(&task);
         self.enter(task, size);
     }
 
+    #[inline(always)]
     fn enter(&self, task: Rc<Task>, size: StackSize) {
-        let key = self.tasks.borrow_mut().insert(Rc::clone(&task));
-        task.sleeper_ref().settle(self, key);
-        task.key.set(key);
+        self.living.set(self.living.get() + 1);
+        task.sleeper_ref().settle(self, task.key.get());
         task.size.set(size);
         task.ticket.set(0);
         task.spawned_at.set(self.now.get());
@@ -171,6 +184,7 @@ impl Scheduler {
             member.entered();
         }
         task.state.set(State::New);
+        task.is_spare.set(false);
         self.queue(task);
     }
 
@@ -178,10 +192,13 @@ impl Scheduler {
 
     /// The wait with this ticket has ended: whoever is still in it goes on.
     pub(crate) fn make_ready(&self, key: Key, ticket: u64) {
-        let waits = |task: &&Rc<Task>| task.ticket.get() == ticket;
-        let task = self.tasks.borrow().get(key).filter(waits).cloned();
-        if let Some(task) = task {
+        let tasks = self.tasks.borrow();
+        if let Some(task) = tasks.get(key)
+            && task.ticket.get() == ticket
+        {
             task.ticket.set(0);
+            let task = Rc::clone(task);
+            drop(tasks);
             self.push(task);
         }
     }
@@ -203,19 +220,24 @@ impl Scheduler {
         self.queue(task);
     }
 
-    #[inline]
+    #[inline(always)]
     fn queue(&self, task: Rc<Task>) {
         self.ready.borrow_mut().push_back(task);
-        if !self.awake.replace(true) {
-            match Loop::current() {
-                Some(lp) if self.handle.is_of(&lp) => defer(&lp),
-                _ => self.call(),
-            }
+        if !self.awake.get() {
+            self.wake_up();
+        }
+    }
+
+    #[cold]
+    fn wake_up(&self) {
+        self.awake.set(true);
+        match Loop::current() {
+            Some(lp) if self.handle.is_of(&lp) => defer(&lp),
+            _ => self.call(),
         }
     }
 
     /// From a turn of another loop.
-    #[cold]
     fn call(&self) {
         if self.handle.post(|lp| Scheduler::of(lp).run_ready(lp)).is_err() {
             self.awake.set(false); // the next one who becomes ready calls again
@@ -283,35 +305,54 @@ impl Scheduler {
     }
 
     /// Runs a coroutine until it waits, gives way, or is over.
+    #[inline]
     fn resume(&self, task: Rc<Task>) {
         let mut place = task.coroutine.borrow_mut();
-        if place.is_none() {
-            match self.take_stack(&task) {
-                Ok(stack) => *place = Some(current::start(self, &task, stack)),
-                Err(error) => {
-                    let coroutine = task.sleeper().to_string();
-                    tracing::error!(coroutine, %error, "a coroutine cannot start");
-                    drop(place);
-                    task.give_up();
-                    return self.remove(task);
-                }
-            }
+        if task.state.get() == State::New
+            && let Err(error) = self.start(&task, &mut place)
+        {
+            drop(place);
+            return self.give_up(task, &error);
         }
         task.state.set(State::Running);
-        let coroutine = place.as_mut().expect("it was put there");
+        let coroutine = place.as_mut().expect("it was started");
         // Nothing of the scheduler's or the loop's is borrowed here, only what is being resumed.
         let resumed = current::while_another_runs(|| coroutine.resume(()));
         if let CoroutineResult::Return(()) = resumed {
             if cfg!(debug_assertions) {
                 self.census.note(*task.sleeper().spawned, coroutine.stack());
             }
-            *place = None;
             drop(place);
             self.trimming.note_freed(self.living());
             self.remove(task);
         }
     }
 
+    /// On the stack that the former coroutine of the task has left there, or on another.
+    #[inline]
+    fn start(&self, task: &Rc<Task>, place: &mut Option<Coroutine<(), (), ()>>) -> io::Result<()> {
+        match place {
+            Some(former) if former.stack().size() == task.size.get() && !task.has_name() => {
+                former.restart(current::body(self, task));
+            }
+            _ => {
+                *place = None;
+                let stack = self.take_stack(task)?;
+                *place = Some(Coroutine::new(stack, current::body(self, task)));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn give_up(&self, task: Rc<Task>, error: &io::Error) {
+        let coroutine = task.sleeper().to_string();
+        tracing::error!(coroutine, %error, "a coroutine cannot start");
+        task.give_up();
+        self.remove(task);
+    }
+
+    #[inline(never)]
     fn take_stack(&self, task: &Task) -> io::Result<Stack> {
         let mut stack = self.pool()?.take(task.size.get())?;
         if let Some(name) = &task.sleeper_ref().name {
@@ -347,13 +388,25 @@ impl Scheduler {
     // --- The end ---------------------------------------------------------------------------------------
 
     fn remove(&self, task: Rc<Task>) {
-        let removed = self.tasks.borrow_mut().remove(task.key.get());
-        drop(removed);
-        let mut spare = self.spare.borrow_mut();
-        if Rc::strong_count(&task) == 1 && spare.len() < LIMIT_SPARE_TASKS {
-            spare.push(task);
+        let left = self.living.get() - 1;
+        self.living.set(left);
+        task.is_spare.set(true);
+        let spare = self.spare.borrow().len();
+        let keeps_stack = !cfg!(debug_assertions)
+            && spare < LIMIT_SPARE_STACKS
+            && task.size.get() == StackSize::default()
+            && !task.has_name();
+        if !keeps_stack {
+            let former = task.coroutine.take();
+            drop(former); // its stack goes back to the pool
         }
-        drop(spare);
+        // One is the table's, and one is ours; others may be of a list that somebody has just made.
+        if spare < LIMIT_SPARE_TASKS && Rc::strong_count(&task) == 2 {
+            self.spare.borrow_mut().push(task);
+        } else {
+            let removed = self.tasks.borrow_mut().remove(task.key.get());
+            drop(removed);
+        }
         match self.group.get() {
             Some(member) => member.left(self.leaked.get()),
             None => self.settle(),
@@ -375,7 +428,7 @@ impl Scheduler {
         if !self.stop_when_empty.get() {
             return;
         }
-        let left = self.living();
+        let left = self.living.get();
         if left == 0 {
             self.stop_when_empty.set(false);
             current_loop().stop();
@@ -392,7 +445,7 @@ impl Scheduler {
 
     /// How many coroutines it has.
     pub(crate) fn living(&self) -> usize {
-        self.tasks.borrow().len()
+        self.living.get()
     }
 
     /// Stops the loop when the last coroutine is over.
@@ -422,7 +475,8 @@ impl Scheduler {
 
     /// All that are not over.
     pub(crate) fn tasks(&self) -> Vec<Rc<Task>> {
-        self.tasks.borrow().values().cloned().collect()
+        let tasks = self.tasks.borrow();
+        tasks.values().filter(|task| !task.is_spare.get()).cloned().collect()
     }
 }
 
@@ -438,11 +492,12 @@ impl Drop for Scheduler {
         let tasks = self.tasks();
         let mut leaked = Vec::new();
         for task in &tasks {
-            if let Some(coroutine) = task.coroutine.take() {
+            if task.state.get() == State::New {
+                task.give_up();
+            } else if let Some(coroutine) = task.coroutine.take() {
                 std::mem::forget(coroutine);
                 leaked.push(task.sleeper().to_string());
             }
-            task.give_up();
         }
         if !leaked.is_empty() {
             let names = leaked.join(", ");

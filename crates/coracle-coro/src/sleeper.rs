@@ -38,9 +38,8 @@ use std::thread::{self, Thread};
 
 /// The states of a wait, in the two low bits of the word.
 const OPEN: u64 = 0;
-const WOKEN: u64 = 1;
-const TIMED_OUT: u64 = 2;
-const CANCELLED: u64 = 3;
+const WOKEN: u64 = Woken::Woken as u64;
+const TIMED_OUT: u64 = Woken::TimedOut as u64;
 const STATE: u64 = 3;
 const STATE_BITS: u32 = 2;
 
@@ -146,7 +145,15 @@ impl Sleeper {
         Ok(())
     }
 
+    /// Its tickets go on where those of `former`, whose place in the scheduler it takes, have ended. A wake that
+    /// was meant for that one, and is still on its way, then cannot be taken for one of its own.
+    pub(crate) fn succeed(&self, former: &Sleeper) {
+        let last = former.word.load(Ordering::Relaxed) >> STATE_BITS;
+        self.word.store(last << STATE_BITS | WOKEN, Ordering::Relaxed);
+    }
+
     /// This thread, as one that waits.
+    #[cold]
     pub(crate) fn of_this_thread() -> Arc<Sleeper> {
         // A thread that is about to end has no thread-locals any more.
         THREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Sleeper::of_thread()))
@@ -208,13 +215,10 @@ impl Sleeper {
     /// Ends the wait without telling the one who waits. False if it was over.
     #[inline]
     pub(crate) fn end(&self, ticket: u64, how: Woken) -> bool {
-        let state = match how {
-            Woken::Woken => WOKEN,
-            Woken::TimedOut => TIMED_OUT,
-            Woken::Cancelled => CANCELLED,
-        };
         let open = ticket << STATE_BITS;
-        self.word.compare_exchange(open, open | state, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.word
+            .compare_exchange(open, open | how as u64, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     /// Ends the wait, and has the one who waits go on. False if it was over. Any thread.

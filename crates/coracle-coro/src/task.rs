@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 slotmap::new_key_type! {
-    /// Names a task of a scheduler: never a later one in the same place.
+    /// Names a task of a scheduler, also when another coroutine is made of it: the tickets tell them apart.
     pub(crate) struct Key;
 }
 
@@ -49,11 +49,13 @@ pub(crate) struct Task {
     pub(crate) size: Cell<StackSize>,
     /// What to do with the closure that waits at its sleeper's, until it is started.
     body: Cell<Option<&'static Body>>,
-    /// From then on. Borrowed while it runs.
+    /// From then on; or that of the former one, whose stack is still warm. Borrowed while it runs.
     pub(crate) coroutine: RefCell<Option<Coroutine<(), (), ()>>>,
     /// Of the wait it is in, or 0.
     pub(crate) ticket: Cell<u64>,
     pub(crate) state: Cell<State>,
+    /// It waits for another coroutine to be made of it.
+    pub(crate) is_spare: Cell<bool>,
     pub(crate) spawned_at: Cell<Instant>,
 }
 
@@ -67,6 +69,7 @@ impl Task {
             coroutine: RefCell::new(None),
             ticket: Cell::new(0),
             state: Cell::new(State::New),
+            is_spare: Cell::new(true),
             spawned_at: Cell::new(now),
         })
     }
@@ -94,17 +97,28 @@ impl Task {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        let mut sleeper = self.sleeper.borrow_mut();
-        if let Err(name) = Sleeper::renew(&mut sleeper, id, name, spawned) {
+        let renewed = Sleeper::renew(&mut self.sleeper.borrow_mut(), id, name, spawned);
+        if let Err(name) = renewed {
             // Somebody still has a handle or a waker of the former one.
-            *sleeper = Arc::new(Sleeper::of_coroutine(handle.clone(), id, name, spawned));
+            self.replace(Arc::new(Sleeper::of_coroutine(handle.clone(), id, name, spawned)));
         }
-        drop(sleeper);
         // SAFETY: its sleeper is as new, and has no handle but this, which is for a `T`.
         unsafe {
             self.load(f);
             JoinHandle::new(Handle::new(self.sleeper()))
         }
+    }
+
+    #[inline]
+    pub(crate) fn has_name(&self) -> bool {
+        self.sleeper.borrow().name.is_some()
+    }
+
+    /// Makes another coroutine of one that is over, with a sleeper of its own.
+    #[cold]
+    fn replace(&self, sleeper: Arc<Sleeper>) {
+        sleeper.succeed(&self.sleeper.borrow());
+        self.sleeper.replace(sleeper);
     }
 
     // --- What it does ----------------------------------------------------------------------------------
@@ -213,7 +227,7 @@ where
     /// It has arrived, and `task` runs it.
     pub(crate) fn load(mut self, task: &Task) {
         if let Some(f) = self.f.take() {
-            task.sleeper.replace(Arc::clone(&self.sleeper));
+            task.replace(Arc::clone(&self.sleeper));
             // SAFETY: its sleeper is new, and has the handle that was made above.
             unsafe { task.load(f) };
         }

@@ -47,11 +47,11 @@ pub(crate) const REFUSAL: &str = "cannot wait in a callback of a loop, which wou
 #[allow(clippy::enum_variant_names)] // it is read as a sentence: woken, timed out, cancelled
 pub(crate) enum Woken {
     /// By a [`Waker`].
-    Woken,
+    Woken = 1,
     /// By its deadline, or by one of those [around it](crate::deadline()).
-    TimedOut,
+    TimedOut = 2,
     /// Whoever waited is [cancelled](crate::JoinHandle::cancel).
-    Cancelled,
+    Cancelled = 3,
 }
 
 impl Woken {
@@ -79,6 +79,7 @@ impl Waiter {
     ///
     /// # Panics
     /// On a loop's thread outside a coroutine, and in `no_park`, where nobody may wait.
+    #[inline]
     pub(crate) fn new() -> Waiter {
         back_off();
         Waiter::begin()
@@ -132,10 +133,9 @@ impl Waiter {
 
     /// Until woken, or `deadline`. A wake that came before is not lost.
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Woken {
-        let limit = earlier(deadline, deadline::limit());
         let woken = current::with(|frame| match frame {
-            Some(frame) => self.wait_in_coroutine(frame, limit),
-            None => self.wait_in_thread(limit),
+            Some(frame) => self.wait_in_coroutine(frame, earlier(deadline, frame.deadline.get())),
+            None => self.wait_in_thread(earlier(deadline, deadline::limit())),
         });
         if woken != Woken::Woken {
             failures::note();
@@ -178,17 +178,22 @@ impl Waiter {
         if let Some(woken) = sleeper.outcome(*ticket) {
             return woken;
         }
-        let timer = limit.map(|deadline| {
-            let waker = self.waker();
-            current_loop().at(deadline, move |_| waker.time_out())
-        });
-        frame.wait(*ticket);
-        if let Some(timer) = timer {
-            timer.cancel();
+        match limit {
+            None => frame.wait(*ticket),
+            Some(limit) => self.wait_until(frame, limit),
         }
         sleeper.outcome(*ticket).expect("a coroutine goes on when its wait has ended")
     }
 
+    #[inline(never)]
+    fn wait_until(&self, frame: &Frame, limit: Instant) {
+        let waker = self.waker();
+        let timer = current_loop().at(limit, move |_| waker.time_out());
+        frame.wait(self.ticket);
+        timer.cancel();
+    }
+
+    #[cold]
     fn wait_in_thread(&self, limit: Option<Instant>) -> Woken {
         let Waiter { sleeper, ticket } = self;
         if sleeper.is_cancelled() {
@@ -283,10 +288,16 @@ fn assert_may_wait() {
 
 /// Panics on a loop's thread outside a coroutine: whoever waited there would hold up the loop, and with it
 /// most likely what is waited for.
+#[inline]
 pub(crate) fn refuse_callbacks() {
-    if current::with(|frame| frame.is_none()) && Loop::current().is_some() {
-        panic!("{REFUSAL}");
+    if current::with(|frame| frame.is_none()) {
+        refuse_turns();
     }
+}
+
+#[cold]
+fn refuse_turns() {
+    assert!(Loop::current().is_none(), "{REFUSAL}");
 }
 
 /// The loop that a coroutine runs on.
@@ -294,8 +305,12 @@ pub(crate) fn current_loop() -> Loop {
     Loop::current().expect("a coroutine runs in a turn of its loop")
 }
 
+#[inline]
 pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 #[cfg(test)]

@@ -65,16 +65,35 @@ impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Re
     where
         F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
     {
-        let bounds = Bounds::of(&stack);
-        // corosensei puts it at the top of the stack, if it is small and of no special alignment.
-        let inner = if const { size_of::<F>() > LIMIT_BODY_BYTES || align_of::<F>() > STACK_ALIGNMENT }
-        {
-            let body = Box::new(body);
-            corosensei::Coroutine::with_stack(bounds, move |yielder, input| body(yielder, input))
-        } else {
-            corosensei::Coroutine::with_stack(bounds, body)
-        };
+        let inner = place(&stack, body);
         Coroutine { inner, stack }
+    }
+}
+
+impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Return> {
+    /// Has it run `body` from now on, on the same stack, after it has come to its end. Cheaper than to take
+    /// another stack.
+    ///
+    /// ```
+    /// use coracle_stack::{Coroutine, CoroutineResult, Pool, StackSize, Yielder};
+    ///
+    /// let stack = Pool::new()?.take(StackSize::default())?;
+    /// let mut twice = Coroutine::new(stack, |_: &Yielder<u32, u32>, n| 2 * n);
+    /// assert_eq!(twice.resume(1), CoroutineResult::Return(2));
+    /// twice.restart(|_, n| 3 * n);
+    /// assert_eq!(twice.resume(1), CoroutineResult::Return(3));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When it has not come to its end.
+    #[inline]
+    pub fn restart<F>(&mut self, body: F)
+    where
+        F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
+    {
+        assert!(self.inner.done(), "a coroutine is restarted when it has come to its end");
+        self.inner = place(&self.stack, body);
     }
 }
 
@@ -127,6 +146,25 @@ impl<Input, Yield, Return> fmt::Debug for Coroutine<Input, Yield, Return> {
             .field("stack", &self.stack)
             .field("is_done", &self.is_done())
             .finish()
+    }
+}
+
+/// Puts `body` on a stack that nobody uses.
+#[inline]
+fn place<Input: 'static, Yield: 'static, Return: 'static, F>(
+    stack: &Stack,
+    body: F,
+) -> corosensei::Coroutine<Input, Yield, Return, Bounds>
+where
+    F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
+{
+    let bounds = Bounds::of(stack);
+    // corosensei puts it at the top of the stack, if it is small and of no special alignment.
+    if const { size_of::<F>() > LIMIT_BODY_BYTES || align_of::<F>() > STACK_ALIGNMENT } {
+        let body = Box::new(body);
+        corosensei::Coroutine::with_stack(bounds, move |yielder, input| body(yielder, input))
+    } else {
+        corosensei::Coroutine::with_stack(bounds, body)
     }
 }
 

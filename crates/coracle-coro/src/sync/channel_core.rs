@@ -52,13 +52,19 @@ const FRONT: usize = 8;
 const LOCKED: usize = 16;
 
 pub(super) struct Core<T> {
-    /// Changed under the lock only, and looked at by everybody.
+    gate: Gate,
+    ring: OnceLock<Box<ArrayQueue<T>>>,
+    state: Lock<State<T>>,
+}
+
+/// What is looked at by everybody and hardly ever changed, so it has a line of the processor's caches to itself.
+#[repr(align(64))]
+struct Gate {
+    /// Changed under the lock only.
     flags: AtomicUsize,
     /// The threads that were last seen at the ends; 0 for none. Only speed depends on them.
     sender: Seen,
     receiver: Seen,
-    ring: OnceLock<ArrayQueue<T>>,
-    state: Lock<State<T>>,
 }
 
 struct State<T> {
@@ -110,9 +116,11 @@ impl Told {
 impl<T> Core<T> {
     pub(super) fn new(limit: usize) -> Core<T> {
         Core {
-            flags: AtomicUsize::new(LOCKED),
-            sender: Seen::new(0),
-            receiver: Seen::new(0),
+            gate: Gate {
+                flags: AtomicUsize::new(LOCKED),
+                sender: Seen::new(0),
+                receiver: Seen::new(0),
+            },
             ring: OnceLock::new(),
             state: Lock::new(State {
                 limit,
@@ -134,7 +142,7 @@ impl<T> Core<T> {
     /// Sends at once, or gives it back.
     #[inline]
     pub(super) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
-        self.note(&self.sender);
+        self.note(&self.gate.sender);
         match self.push_past_the_lock(message) {
             Ok(()) => Ok(()),
             Err(message) => self.under_lock(|state, told| self.send(state, told, message)),
@@ -144,7 +152,7 @@ impl<T> Core<T> {
     /// Receives at once.
     #[inline]
     pub(super) fn try_receive(&self) -> Result<T, TryRecvError> {
-        self.note(&self.receiver);
+        self.note(&self.gate.receiver);
         match self.pop_past_the_lock() {
             Some(message) => Ok(message),
             None => self.under_lock(|state, told| self.receive(state, told)),
@@ -162,12 +170,12 @@ impl<T> Core<T> {
 
     #[inline]
     fn push_past_the_lock(&self, message: T) -> Result<(), T> {
-        if self.flags.load(Ordering::Acquire) & (LOCKED | SENDERS_WAIT | CLOSED) != 0 {
+        if self.gate.flags.load(Ordering::Acquire) & (LOCKED | SENDERS_WAIT | CLOSED) != 0 {
             return Err(message);
         }
         let Some(ring) = self.ring.get() else { return Err(message) };
         ring.push(message)?;
-        if self.flags.load(Ordering::SeqCst) & (RECEIVERS_WAIT | CLOSED) != 0 {
+        if self.gate.flags.load(Ordering::SeqCst) & (RECEIVERS_WAIT | CLOSED) != 0 {
             self.look_after_a_push();
         }
         Ok(())
@@ -175,11 +183,11 @@ impl<T> Core<T> {
 
     #[inline]
     fn pop_past_the_lock(&self) -> Option<T> {
-        if self.flags.load(Ordering::Acquire) & (LOCKED | RECEIVERS_WAIT | FRONT) != 0 {
+        if self.gate.flags.load(Ordering::Acquire) & (LOCKED | RECEIVERS_WAIT | FRONT) != 0 {
             return None;
         }
         let message = self.ring.get()?.pop()?;
-        if self.flags.load(Ordering::SeqCst) & SENDERS_WAIT != 0 {
+        if self.gate.flags.load(Ordering::SeqCst) & SENDERS_WAIT != 0 {
             self.under_lock(|state, told| self.take_in(state, told));
         }
         Some(message)
@@ -196,14 +204,22 @@ impl<T> Core<T> {
 
     // --- Under the lock --------------------------------------------------------------------------------
 
+    #[inline]
     fn under_lock<R>(&self, act: impl FnOnce(&mut State<T>, &mut Told) -> R) -> R {
         let mut told = Told::default();
         let mut state = self.state.lock();
         let result = act(&mut state, &mut told);
-        self.raise_flags(&state, 0);
+        if self.has_ring() {
+            self.raise_flags(&state, 0);
+        }
         drop(state);
         drop(told);
         result
+    }
+
+    #[inline]
+    fn has_ring(&self) -> bool {
+        self.ring.get().is_some()
     }
 
     /// Says in the flags how things are, or will be in a moment.
@@ -215,11 +231,12 @@ impl<T> Core<T> {
             | flag(state.receivers == 0, CLOSED)
             | flag(!state.front.is_empty(), FRONT)
             | flag(self.ring.get().is_none(), LOCKED);
-        if self.flags.load(Ordering::Relaxed) != flags {
-            self.flags.store(flags, Ordering::SeqCst);
+        if self.gate.flags.load(Ordering::Relaxed) != flags {
+            self.gate.flags.store(flags, Ordering::SeqCst);
         }
     }
 
+    #[inline]
     fn send(
         &self,
         state: &mut State<T>,
@@ -230,6 +247,20 @@ impl<T> Core<T> {
             return Err(TrySendError::Disconnected(message));
         }
         self.make_ring(state);
+        if self.has_ring() {
+            return self.send_by_ring(state, told, message).map_err(TrySendError::Full);
+        }
+        if let Some((ticket, _, receiver)) = state.receiving.claim_first() {
+            state.served.push((ticket, message));
+            told.add(receiver);
+            return Ok(());
+        }
+        self.push(state, message).map_err(TrySendError::Full)
+    }
+
+    /// Others may put messages into the ring, and take them out, meanwhile.
+    #[inline(never)]
+    fn send_by_ring(&self, state: &mut State<T>, told: &mut Told, message: T) -> Result<(), T> {
         self.hand_out(state, told);
         if self.is_empty_of(state)
             && let Some((ticket, _, receiver)) = state.receiving.claim_first()
@@ -239,17 +270,19 @@ impl<T> Core<T> {
             return Ok(());
         }
         self.take_in(state, told);
-        if !state.sending.is_empty() {
-            return Err(TrySendError::Full(message));
-        }
-        self.push(state, message).map_err(TrySendError::Full)
+        if state.sending.is_empty() { self.push(state, message) } else { Err(message) }
     }
 
+    #[inline]
     fn receive(&self, state: &mut State<T>, told: &mut Told) -> Result<T, TryRecvError> {
         self.make_ring(state);
-        self.hand_out(state, told);
+        if self.has_ring() {
+            self.hand_out(state, told);
+        }
         if let Some(message) = self.pop(state) {
-            self.take_in(state, told);
+            if !state.sending.is_empty() || !state.back.is_empty() {
+                self.take_in(state, told);
+            }
             return Ok(message);
         }
         if let Some((_, offer, sender)) = state.sending.claim_first() {
@@ -260,20 +293,28 @@ impl<T> Core<T> {
     }
 
     /// If there should be a ring, sees to it that there is.
+    #[inline]
     fn make_ring(&self, state: &mut State<T>) {
-        let is_small = (1..=LIMIT_RING_BYTES / (size_of::<T>() + 8)).contains(&state.limit);
-        if !is_small || self.ring.get().is_some() || !self.is_between_threads() {
+        if self.is_between_threads() && !self.has_ring() {
+            self.make_ring_now(state);
+        }
+    }
+
+    #[cold]
+    fn make_ring_now(&self, state: &mut State<T>) {
+        if !(1..=LIMIT_RING_BYTES / (size_of::<T>() + 8)).contains(&state.limit) {
             return;
         }
         let ring = ArrayQueue::new(state.limit);
         for message in state.front.drain(..) {
             assert!(ring.push(message).is_ok(), "there are at most so many");
         }
-        self.ring.get_or_init(|| ring);
+        self.ring.get_or_init(|| Box::new(ring));
     }
 
+    #[inline]
     fn is_between_threads(&self) -> bool {
-        let ends = [&self.sender, &self.receiver].map(|end| end.load(Ordering::Relaxed));
+        let ends = [&self.gate.sender, &self.gate.receiver].map(|end| end.load(Ordering::Relaxed));
         ends[0] != ends[1] && !ends.contains(&0)
     }
 
@@ -312,11 +353,13 @@ impl<T> Core<T> {
     }
 
     /// What is first in the buffer.
+    #[inline]
     fn pop(&self, state: &mut State<T>) -> Option<T> {
         let first = state.front.pop_front().or_else(|| self.ring.get()?.pop());
         first.or_else(|| state.back.pop_front())
     }
 
+    #[inline]
     fn push(&self, state: &mut State<T>, message: T) -> Result<(), T> {
         match self.ring.get() {
             Some(ring) => ring.push(message),
@@ -338,7 +381,7 @@ impl<T> Core<T> {
     fn is_empty_of(&self, state: &State<T>) -> bool {
         state.front.is_empty()
             && state.back.is_empty()
-            && self.ring.get().is_none_or(ArrayQueue::is_empty)
+            && self.ring.get().is_none_or(|ring| ring.is_empty())
     }
 
     fn take_all(&self, state: &mut State<T>) -> VecDeque<T> {
@@ -356,18 +399,22 @@ impl<T> Core<T> {
         message: T,
         party: impl FnOnce() -> (Waker, usize),
     ) -> Result<Option<Queued>, TrySendError<T>> {
-        self.note(&self.sender);
+        self.note(&self.gate.sender);
         let Err(message) = self.push_past_the_lock(message) else { return Ok(None) };
         self.under_lock(|state, told| {
             let message = match self.send(state, told, message) {
                 Err(TrySendError::Full(message)) => message,
                 other => return other.map(|()| None),
             };
-            self.raise_flags(state, SENDERS_WAIT);
-            // Somebody may have taken a message meanwhile, without seeing the flag.
-            let message = match self.send(state, told, message) {
-                Err(TrySendError::Full(message)) => message,
-                other => return other.map(|()| None),
+            let message = if self.has_ring() {
+                self.raise_flags(state, SENDERS_WAIT);
+                // Somebody may have taken a message meanwhile, without seeing the flag.
+                match self.send_by_ring(state, told, message) {
+                    Ok(()) => return Ok(None),
+                    Err(message) => message,
+                }
+            } else {
+                message
             };
             let (waker, party) = party();
             let ticket = state.sending.join(waker, Offer { message, party });
@@ -381,7 +428,7 @@ impl<T> Core<T> {
         &self,
         party: impl FnOnce() -> (Waker, usize),
     ) -> Result<Result<T, Queued>, TryRecvError> {
-        self.note(&self.receiver);
+        self.note(&self.gate.receiver);
         if let Some(message) = self.pop_past_the_lock() {
             return Ok(Ok(message));
         }
@@ -390,10 +437,12 @@ impl<T> Core<T> {
                 Err(TryRecvError::Empty) => {}
                 other => return other.map(Ok),
             }
-            self.raise_flags(state, RECEIVERS_WAIT);
-            match self.receive(state, told) {
-                Err(TryRecvError::Empty) => {}
-                other => return other.map(Ok),
+            if self.has_ring() {
+                self.raise_flags(state, RECEIVERS_WAIT);
+                match self.receive(state, told) {
+                    Err(TryRecvError::Empty) => {}
+                    other => return other.map(Ok),
+                }
             }
             let (waker, party) = party();
             let ticket = state.receiving.join(waker, party);
@@ -404,7 +453,7 @@ impl<T> Core<T> {
 
     /// Joins the line of senders, unless sending again may be of use, for somebody who is not of this party.
     pub(super) fn join_senders(&self, waker: Waker, offer: Offer<T>) -> Result<Ticket, Offer<T>> {
-        self.note(&self.sender);
+        self.note(&self.gate.sender);
         self.under_lock(|state, _| {
             self.raise_flags(state, SENDERS_WAIT);
             let may_send = state.receivers == 0
@@ -416,7 +465,7 @@ impl<T> Core<T> {
 
     /// Joins the line of receivers, unless receiving again may be of use, for somebody who is not of this party.
     pub(super) fn join_receivers(&self, waker: Waker, party: usize) -> Option<Ticket> {
-        self.note(&self.receiver);
+        self.note(&self.gate.receiver);
         self.under_lock(|state, _| {
             self.raise_flags(state, RECEIVERS_WAIT);
             let may_receive = state.senders == 0
@@ -482,7 +531,7 @@ impl<T> Core<T> {
 
     pub(super) fn len(&self) -> usize {
         let state = self.state.lock();
-        state.front.len() + self.ring.get().map_or(0, ArrayQueue::len) + state.back.len()
+        state.front.len() + self.ring.get().map_or(0, |ring| ring.len()) + state.back.len()
     }
 
     /// How many wait to send, and to receive.

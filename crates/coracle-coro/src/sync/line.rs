@@ -81,7 +81,12 @@ impl<T> Line<T> {
 
     /// Wakes the first who still waits, and takes it off. It is told when the [`Claimed`] is dropped, which
     /// is best done without the lock: it will want the lock, too.
+    #[inline]
     pub(crate) fn claim_first(&mut self) -> Option<(Ticket, T, Claimed)> {
+        if self.entries.is_empty() { None } else { self.claim_first_of_some() }
+    }
+
+    fn claim_first_of_some(&mut self) -> Option<(Ticket, T, Claimed)> {
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             if entry.gone {
