@@ -18,7 +18,7 @@ use crate::leak;
 use crate::scheduler::Scheduler;
 use coracle_loop::{Loop, LoopHandle, PostError};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// One that was entered: in the upper half of a count how many there ever were, in the lower those not over.
@@ -30,8 +30,6 @@ pub(crate) struct Group {
     places: Vec<Place>,
     /// All coroutines are over, and the loops are stopping.
     done: AtomicBool,
-    /// The names of those that are parked for good.
-    leaked: Mutex<Vec<String>>,
 }
 
 struct Place {
@@ -39,14 +37,29 @@ struct Place {
     count: AtomicU64,
     /// How many are on their way to it, of those that are placed by their number.
     coming: AtomicUsize,
+    /// The names of those that are parked for good.
+    leaked: Mutex<Vec<String>>,
+}
+
+impl Place {
+    fn new(handle: LoopHandle) -> Place {
+        Place {
+            handle,
+            count: AtomicU64::new(0),
+            coming: AtomicUsize::new(0),
+            leaked: Mutex::default(),
+        }
+    }
+
+    fn leaked(&self) -> MutexGuard<'_, Vec<String>> {
+        self.leaked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Group {
     pub(crate) fn new(handles: Vec<LoopHandle>) -> Arc<Group> {
-        let place =
-            |handle| Place { handle, count: AtomicU64::new(0), coming: AtomicUsize::new(0) };
-        let places = handles.into_iter().map(place).collect();
-        Arc::new(Group { places, done: AtomicBool::new(false), leaked: Mutex::default() })
+        let places = handles.into_iter().map(Place::new).collect();
+        Arc::new(Group { places, done: AtomicBool::new(false) })
     }
 
     pub(crate) fn handles(&self) -> Vec<LoopHandle> {
@@ -85,7 +98,7 @@ impl Group {
         if self.counts() != before {
             return; // the last of those who came will look again
         }
-        let leaked = self.leaked.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaked: Vec<_> = self.places.iter().flat_map(|place| place.leaked().clone()).collect();
         if !leaked.is_empty() {
             leak::exit(&leaked);
         }
@@ -98,8 +111,11 @@ impl Group {
     }
 
     fn is_quiet(&self, counts: &[u64]) -> bool {
-        let leaked = self.leaked.lock().unwrap_or_else(PoisonError::into_inner).len();
-        counts.iter().map(|count| count & LIVING).sum::<u64>() == leaked as u64
+        let only_leaked = |(place, count): (&Place, &u64)| {
+            let living = count & LIVING;
+            living == 0 || living == place.leaked().len() as u64
+        };
+        self.places.iter().zip(counts).all(only_leaked)
     }
 }
 
@@ -146,13 +162,14 @@ impl Member {
 
     /// One will never be.
     pub(crate) fn leaked(&self, name: String) {
-        self.group.leaked.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+        self.place().leaked().push(name);
         self.group.look();
     }
 
     /// The loop is gone, and its coroutines with it.
     pub(crate) fn abandon(&self) {
         self.place().count.fetch_and(!LIVING, Ordering::SeqCst);
+        self.place().leaked().clear();
         self.group.cancel_all();
         self.group.look();
     }

@@ -317,7 +317,9 @@ impl Scheduler {
         task.state.set(State::Running);
         let coroutine = place.as_mut().expect("it was started");
         // Nothing of the scheduler's or the loop's is borrowed here, only what is being resumed.
-        let resumed = current::while_another_runs(|| coroutine.resume(()));
+        let outer = current::outer();
+        let resumed = coroutine.resume(());
+        outer.restore();
         if let CoroutineResult::Return(()) = resumed {
             if cfg!(debug_assertions) {
                 self.census.note(*task.sleeper().spawned, coroutine.stack());
@@ -424,6 +426,7 @@ impl Scheduler {
 
     /// Stops the loop if somebody waits for that and no coroutine is left; ends the process if none that is left
     /// will ever be over.
+    #[inline]
     fn settle(&self) {
         if !self.stop_when_empty.get() {
             return;
@@ -433,9 +436,14 @@ impl Scheduler {
             self.stop_when_empty.set(false);
             current_loop().stop();
         } else if left == self.leaked.get() {
-            let leaked: Vec<_> = self.tasks().iter().map(|task| task.sleeper()).collect();
-            leak::exit(&leaked);
+            self.exit();
         }
+    }
+
+    #[cold]
+    fn exit(&self) -> ! {
+        let leaked: Vec<_> = self.tasks().iter().map(|task| task.sleeper()).collect();
+        leak::exit(&leaked)
     }
 
     /// Whether it has no coroutine.

@@ -80,7 +80,7 @@ impl Spans {
     #[inline]
     pub(crate) fn pause(&self) {
         if self.any.get() {
-            self.stack.borrow().iter().rev().for_each(exit);
+            self.exit_all();
         }
     }
 
@@ -88,8 +88,18 @@ impl Spans {
     #[inline]
     pub(crate) fn go_on(&self) {
         if self.any.get() {
-            self.stack.borrow().iter().for_each(enter);
+            self.enter_all();
         }
+    }
+
+    #[cold]
+    fn exit_all(&self) {
+        self.stack.borrow().iter().rev().for_each(exit);
+    }
+
+    #[cold]
+    fn enter_all(&self) {
+        self.stack.borrow().iter().for_each(enter);
     }
 }
 

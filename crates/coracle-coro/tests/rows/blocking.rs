@@ -239,6 +239,27 @@ pub(crate) fn every_wait_in_the_wrong_place_panics_and_loses_nothing(h: &Harness
     });
 }
 
+/// Nobody is in the line, so that nobody has to be waited for.
+pub(crate) fn s17_refused_or_late_wait_leaves_the_lock_as_it_was(h: &Harness) {
+    h.run(|| {
+        let refused = |wait: &dyn Fn()| {
+            assert!(catch_unwind(AssertUnwindSafe(|| no_park(wait))).is_err());
+        };
+        let late = |wait: &dyn Fn()| timeout(MS, wait);
+        for is_late in [false, true] {
+            let wrong = |wait: &dyn Fn()| if is_late { late(wait) } else { refused(wait) };
+            let (mutex, semaphore) = (Mutex::new(()), Semaphore::new(3));
+            let guards = (mutex.lock()?, semaphore.acquire(2)?);
+            wrong(&|| assert!(mutex.lock().is_err()));
+            wrong(&|| assert!(semaphore.acquire(2).is_err()));
+            assert!(semaphore.try_acquire(1).is_some(), "one is there, and nobody waits");
+            drop(guards);
+            assert!(mutex.try_lock().is_some() && semaphore.try_acquire(3).is_some());
+        }
+        Ok(())
+    });
+}
+
 pub(crate) fn s16_deadline_around_is_told_from_a_time_out_of_ones_own(h: &Harness) {
     h.run(|| {
         let (mutex, changed) = (Mutex::new(()), Condvar::new());

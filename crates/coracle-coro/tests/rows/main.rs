@@ -169,6 +169,7 @@ suite! {
             s10_who_was_served_before_the_cancel_has_it,
             s16_timeout_around_ends_every_wait,
             s16_deadline_around_is_told_from_a_time_out_of_ones_own,
+            s17_refused_or_late_wait_leaves_the_lock_as_it_was,
             s18_notification_of_a_cancelled_waiter_goes_to_the_next,
             s21_barrier_that_one_has_left_waits_for_another,
             every_wait_in_the_wrong_place_panics_and_loses_nothing,
