@@ -1,15 +1,18 @@
 //! When every coroutine waits for another, `run` says so. In a process with one thread, for otherwise it
 //! could not know.
 
+use coracle_coro::net::UnixStream;
 use coracle_coro::{Builder, current, park, run, sleep, spawn};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 fn main() {
     s49_deadlock_is_reported_with_the_list();
+    deadlock_after_the_last_operation_is_reported();
     sleeping_is_no_deadlock();
+    reading_is_no_deadlock();
     other_thread_may_come_to_the_rescue();
-    println!("3 facts hold");
+    println!("5 facts hold");
 }
 
 fn s49_deadlock_is_reported_with_the_list() {
@@ -23,6 +26,35 @@ fn s49_deadlock_is_reported_with_the_list() {
     for part in ["'main' is Waiting", "'philosopher' is Waiting", "deadlock.rs:"] {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
+}
+
+fn deadlock_after_the_last_operation_is_reported() {
+    // Whoever waits for the kernel is resumed beside the queue of those who are ready.
+    let error = run(|| {
+        let (mut here, mut there) = UnixStream::pair()?;
+        let child = spawn(move || {
+            there.read_exact(&mut [0]).expect("a byte comes");
+            park()
+        });
+        sleep(Duration::from_millis(5))?; // it waits
+        here.write_all(b"!")?;
+        child.join().expect("it does not panic")
+    })
+    .expect_err("nobody unparks the child");
+    assert_eq!(error.kind(), ErrorKind::Deadlock);
+}
+
+fn reading_is_no_deadlock() {
+    run(|| {
+        let (here, mut there) = UnixStream::pair()?;
+        spawn(move || {
+            there.read_exact(&mut [0]).expect("a byte comes");
+            there.write_all(b"!").expect("it is read");
+        });
+        (&here).write_all(b"!")?;
+        (&here).read_exact(&mut [0])
+    })
+    .expect("they only wait for each other's bytes");
 }
 
 fn sleeping_is_no_deadlock() {

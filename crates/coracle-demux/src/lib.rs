@@ -214,6 +214,13 @@ pub trait Demux {
     /// Starts an operation.
     fn submit(&mut self, operation: Operation) -> Submitted;
 
+    /// Starts an [`Operation::Receive`]. It is the same as to [`submit`](Demux::submit) one, by the shortest way:
+    /// for memory that was borrowed, nothing is moved about.
+    #[inline]
+    fn receive(&mut self, socket: Handle, space: Memory) -> Submitted {
+        self.submit(Operation::Receive { socket, space })
+    }
+
     /// Sends as much of `bytes` as can be sent at once, as send(2) on a non-blocking socket, and says how much
     /// that was; the caller keeps the bytes. The rest is the business of [`Operation::Send`].
     ///

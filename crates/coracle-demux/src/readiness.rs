@@ -31,7 +31,7 @@ use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
 use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
-use crate::memory::Payload;
+use crate::memory::{Memory, Payload};
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
@@ -494,22 +494,21 @@ impl<P: Poller> Demux for Adaptor<P> {
         attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
     }
 
+    fn receive(&mut self, socket: Handle, space: Memory) -> Submitted {
+        if self.fork.check().is_ok()
+            && space.is_space()
+            && let Some(slot) = self.slots.get_mut(socket)
+            && slot.must_wait::<P>()
+        {
+            // The most frequent of all operations that are started: there is nothing to do but to wait.
+            return Submitted::Pending(slot.enlist_receive(&mut self.operations, socket, space));
+        }
+        self.submit(Operation::Receive { socket, space })
+    }
+
     fn submit(&mut self, operation: Operation) -> Submitted {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
-        }
-        if let Operation::Receive { socket, space } = &operation
-            && space.is_space()
-            && let Some(slot) = self.slots.get_mut(*socket)
-            && slot.must_wait::<P>()
-        {
-            let socket = *socket;
-            // The most frequent of all operations that are started: there is nothing to do but to wait.
-            return Submitted::Pending(slot.enlist_receive(
-                &mut self.operations,
-                socket,
-                operation,
-            ));
         }
         if let Err(error) = operation.check() {
             return operation.refuse(error);

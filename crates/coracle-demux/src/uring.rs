@@ -32,7 +32,7 @@ use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
-use crate::memory::Payload;
+use crate::memory::{Memory, Payload};
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
@@ -471,14 +471,17 @@ impl Demux for Uring {
         }
     }
 
+    fn receive(&mut self, socket: Handle, space: Memory) -> Submitted {
+        if self.fork.check().is_ok() && space.is_space() && self.may_receive(socket) {
+            return Submitted::Pending(self.start_receive(socket, space));
+        }
+        self.submit(Operation::Receive { socket, space })
+    }
+
     fn submit(&mut self, operation: Operation) -> Submitted {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
         }
-        let operation = match self.start_receive(operation) {
-            Ok(token) => return Submitted::Pending(token),
-            Err(operation) => operation,
-        };
         if let Err(error) = operation.check() {
             return operation.refuse(error);
         }

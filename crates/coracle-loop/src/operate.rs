@@ -5,7 +5,7 @@
 //! no allocation for either.
 
 use crate::{Loop, Timer, WeakLoop};
-use coracle_demux::{Completion, Finished, Handle, Operation, Submitted, Token};
+use coracle_demux::{Completion, Finished, Handle, Memory, Operation, Submitted, Token};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -68,6 +68,22 @@ impl Loop {
         submitted
     }
 
+    /// Starts an [`Operation::Receive`], as [`submit`](Loop::submit) does, by the shortest way. Loop thread only.
+    #[inline]
+    pub fn receive<T: Complete + 'static>(
+        &self,
+        socket: Handle,
+        space: Memory,
+        who: &Rc<T>,
+        tag: u32,
+    ) -> Submitted {
+        let submitted = self.inner.demux.borrow_mut().receive(socket, space);
+        if let Submitted::Pending(token) = submitted {
+            self.expect_completion(token, Rc::clone(who) as Rc<dyn Complete>, tag);
+        }
+        submitted
+    }
+
     /// Sends what can be sent at once, as send(2) on a non-blocking socket, and says how much that was; the rest
     /// is for [`Operation::Send`]. The cheapest way to send something small. Loop thread only.
     ///
@@ -81,6 +97,7 @@ impl Loop {
         self.inner.demux.borrow_mut().try_send(socket, bytes)
     }
 
+    #[inline]
     fn expect_completion(&self, token: Token, who: Rc<dyn Complete>, tag: u32) {
         self.inner.targets.borrow_mut().insert(token, Target { who, tag });
     }

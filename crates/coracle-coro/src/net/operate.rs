@@ -438,7 +438,9 @@ impl Socket {
         lane: &'a Lane,
         limit: Option<Instant>,
     ) -> io::Result<Turn<'a>> {
-        caller.check_home(&self.scheduler)?;
+        if !std::ptr::eq(self.home, caller.frame.scheduler()) {
+            return Err(wrong_loop());
+        }
         let turn = lane.take_turn(limit)?;
         if self.is_gone() { Err(Errno::BADF.into()) } else { Ok(turn) }
     }
@@ -453,11 +455,14 @@ impl Socket {
         with_caller(|caller| {
             let limit = caller.limit(timeout);
             let _turn = self.take_turn(caller, &self.reading, limit)?;
-            // SAFETY: `operate` returns after the operation's final completion, in whatever way it ends, and
-            // `space` is exclusively borrowed until then. A coroutine that never goes on is leaked with its stack.
+            // SAFETY: this returns after the operation's final completion, in whatever way it ends, and `space`
+            // is exclusively borrowed until then. A coroutine that never goes on is leaked with its stack.
             let space = unsafe { Memory::borrowed_mut(space) };
-            let receive = Operation::Receive { socket: self.handle, space };
-            self.operate(caller, READING, receive, limit)
+            let landing = &self.reading.landing;
+            match caller.lp.receive(self.handle, space, self, READING) {
+                Submitted::Done(finished) => caller.done(landing, finished),
+                Submitted::Pending(token) => caller.wait_for(landing, token, limit),
+            }
         })
     }
 

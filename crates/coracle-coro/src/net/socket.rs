@@ -32,6 +32,8 @@ pub(super) struct Socket {
     pub(super) handle: Handle,
     /// That of its loop.
     pub(super) scheduler: Weak<Scheduler>,
+    /// The same, to compare with.
+    pub(super) home: *const Scheduler,
     pub(super) reading: Lane,
     pub(super) writing: Lane,
     pub(super) read_timeout: Cell<Option<Duration>>,
@@ -60,6 +62,7 @@ impl Socket {
     pub(super) fn of(scheduler: Weak<Scheduler>, handle: Handle) -> Rc<Socket> {
         Rc::new(Socket {
             handle,
+            home: scheduler.as_ptr(),
             scheduler,
             reading: Lane::new(),
             writing: Lane::new(),

@@ -2,7 +2,7 @@
 
 use crate::harness::{Harness, MS, errno};
 use crate::streams::{byte, full_pair, pair, pattern, settle};
-use coracle_coro::net::{TcpListener, UnixStream};
+use coracle_coro::net::{TcpListener, TcpStream, UnixStream};
 use coracle_coro::{sleep, spawn};
 use coracle_loop::demux::Backend;
 use rustix::io::Errno;
@@ -156,4 +156,31 @@ pub(crate) fn s31_socket_outlives_its_loop(h: &Harness) {
     drop(lp);
     assert!(one.local_addr().is_err());
     drop(one);
+}
+
+pub(crate) fn s31_what_was_written_arrives_although_the_loop_is_gone(h: &Harness) {
+    const LEN: usize = 3_000_000;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (gone, wait) = std::sync::mpsc::channel::<()>();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = vec![0; LEN / 2];
+        stream.read_exact(&mut heard).unwrap();
+        let _ = wait.recv(); // until the loop is gone
+        stream.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    let lp = h.another_loop();
+    coracle_coro::run_on(&lp, move || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(&pattern(LEN))?;
+        stream.write_all(b"and the last word")
+    })
+    .unwrap();
+    drop(lp);
+    drop(gone);
+    let heard = reader.join().unwrap();
+    assert_eq!(heard.len(), LEN + 17);
+    assert!(heard[..LEN] == pattern(LEN) && heard[LEN..] == *b"and the last word");
 }

@@ -8,6 +8,7 @@ mod accepting;
 mod cancelling;
 mod closing;
 mod limiting;
+mod seeds;
 mod selecting;
 mod serving;
 mod sharing;
@@ -131,6 +132,11 @@ suite! {
     real: {
         transferring::{
             s29_socket_of_std_and_back,
+        }
+        closing::{
+            s31_what_was_written_arrives_although_the_loop_is_gone,
+        }
+        transferring::{
             f7_name_is_looked_up_beside_the_loop,
         }
     }
@@ -140,6 +146,9 @@ suite! {
         }
         limiting::{
             s16_timeout_of_a_read_is_exact,
+        }
+        seeds::{
+            t4_cancels_leak_nothing_whatever_happens,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::Work;
 use crate::lent::{Lent, LentPool, Spare};
-use crate::memory::Payload;
+use crate::memory::{Memory, Payload};
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
 use crate::poll;
 use crate::retry;
@@ -265,8 +265,9 @@ impl Slot {
         &mut self,
         operations: &mut SlotMap<Token, InFlight>,
         handle: Handle,
-        operation: Operation,
+        space: Memory,
     ) -> Token {
+        let operation = Operation::Receive { socket: handle, space };
         let token =
             operations.insert(InFlight { operation, handle, on_thread: false, ended: false });
         self.reader = Some(token);
@@ -291,10 +292,10 @@ impl Slot {
         operations: &mut SlotMap<Token, InFlight>,
         token: Token,
     ) -> Option<Completion> {
-        let Operation::Receive { space, .. } = &mut operations[token].operation else {
+        let Operation::Receive { space: memory, .. } = &mut operations[token].operation else {
             unreachable!("it is a receive");
         };
-        let space = space.as_mut_slice().expect("it was checked that it can be filled");
+        let space = memory.as_mut_slice().expect("it was checked that it can be filled");
         let result = match attempt::receive(self.source.as_fd(), self.kind, space) {
             Some(Ok(count)) => {
                 let short = count < space.len();
@@ -308,10 +309,8 @@ impl Slot {
             }
         };
         self.reader = None;
-        let payload = match operations.remove(token).map(|ended| ended.operation) {
-            Some(Operation::Receive { space, .. }) => Payload::One(space),
-            _ => unreachable!("it was looked at above"),
-        };
+        let payload = Payload::One(std::mem::take(memory));
+        std::mem::forget(operations.remove(token)); // there is nothing left in it that is worth moving it about
         Some(Completion { token, more: false, result, payload })
     }
 

@@ -6,7 +6,7 @@ use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::{self, Work};
 use crate::lent::Lent;
-use crate::memory::Payload;
+use crate::memory::{Memory, Payload};
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Submitted, Token,
 };
@@ -84,30 +84,29 @@ impl Uring {
         Submitted::Pending(token)
     }
 
-    /// Starts a receive into memory that a coroutine has lent, if nothing stands against it; the operation is back
-    /// if something does, or it is another.
+    /// Whether nothing stands against a receive from a socket.
     #[inline]
-    pub(super) fn start_receive(&mut self, mut operation: Operation) -> Result<Token, Operation> {
-        let Operation::Receive { socket, space } = &mut operation else { return Err(operation) };
-        let handle = *socket;
-        let free = |slot: &&mut Slot| {
+    pub(super) fn may_receive(&self, socket: Handle) -> bool {
+        self.slots.get(socket).is_some_and(|slot| {
             slot.reader.is_none()
                 && slot.closer.is_none()
                 && slot.kind.is_socket()
                 && matches!(slot.source, Source::Owned(_))
-        };
-        let Some(slot) = self.slots.get_mut(handle).filter(free) else { return Err(operation) };
-        let entry = match space.as_mut_slice() {
-            Some(space) if !space.is_empty() => {
-                opcode::Recv::new(Fd(slot.source.raw()), space.as_mut_ptr(), length(space.len()))
-                    .ioprio(if slot.drained { POLL_FIRST } else { 0 })
-                    .build()
-            }
-            _ => return Err(operation),
-        };
+        })
+    }
+
+    /// Starts a receive into space that a coroutine has lent, from a socket against which nothing stands.
+    #[inline]
+    pub(super) fn start_receive(&mut self, socket: Handle, mut space: Memory) -> Token {
+        let slot = &mut self.slots[socket];
+        let fd = Fd(slot.source.raw());
+        let room = space.as_mut_slice().expect("it was looked at before");
+        let entry = opcode::Recv::new(fd, room.as_mut_ptr(), length(room.len()))
+            .ioprio(if slot.drained { POLL_FIRST } else { 0 })
+            .build();
         let token = self.operations.insert(InFlight {
-            operation,
-            handle,
+            operation: Operation::Receive { socket, space },
+            handle: socket,
             stage: Stage::Kernel,
             cancelled: false,
             extra: Extra::Nothing,
@@ -116,7 +115,7 @@ impl Uring {
         slot.in_flight += 1;
         self.with_kernel += 1;
         self.push(&entry.user_data(token.data().as_ffi()));
-        Ok(token)
+        token
     }
 
     /// Starts the sending or receiving of a message. By the call itself where that may come to something, as on
