@@ -212,7 +212,7 @@ impl Frame {
     }
 
     /// Leaves the coroutine until all that are ready now have had their turn.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_way(&self) {
         self.scheduler().push(Rc::clone(&self.task));
         self.suspend();

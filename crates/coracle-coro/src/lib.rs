@@ -96,6 +96,7 @@ mod place;
 mod placing;
 mod primitive;
 mod race;
+mod ready;
 mod run;
 mod runtime;
 mod scheduler;

@@ -19,6 +19,7 @@ use crate::inbox::Inbox;
 use crate::join::JoinHandle;
 use crate::leak;
 use crate::listing;
+use crate::ready::Ready;
 use crate::sleeper::Sleeper;
 use crate::stack_use::Census;
 use crate::stacks::Trimming;
@@ -29,7 +30,6 @@ use coracle_loop::{Loop, LoopHandle};
 use coracle_stack::{Coroutine, CoroutineResult, Pool, Stack, StackSize};
 use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::panic::Location;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ pub(crate) struct Scheduler {
     tasks: RefCell<SlotMap<Key, Rc<Task>>>,
     /// How many are not over.
     living: Cell<usize>,
-    ready: RefCell<VecDeque<Rc<Task>>>,
+    ready: Ready,
     spare: RefCell<Vec<Rc<Task>>>,
     ids: Ids,
     inbox: Arc<Inbox>,
@@ -86,7 +86,7 @@ impl Scheduler {
             pool: OnceCell::new(),
             tasks: RefCell::default(),
             living: Cell::new(0),
-            ready: RefCell::default(),
+            ready: Ready::new(),
             spare: RefCell::default(),
             ids: Ids::new(),
             inbox: Arc::default(),
@@ -222,7 +222,7 @@ impl Scheduler {
 
     #[inline(always)]
     fn queue(&self, task: Rc<Task>) {
-        self.ready.borrow_mut().push_back(task);
+        self.ready.push(task);
         if !self.awake.get() {
             self.wake_up();
         }
@@ -245,7 +245,7 @@ impl Scheduler {
     }
 
     pub(crate) fn has_nobody_ready(&self) -> bool {
-        self.ready.borrow().is_empty()
+        self.ready.is_empty()
     }
 
     /// Wakes of other threads: as many at a time as there are.
@@ -276,8 +276,7 @@ impl Scheduler {
             if self.is_forked() {
                 return; // one of them has forked, and this is the copy
             }
-            let next = self.ready.borrow_mut().pop_front();
-            match next {
+            match self.ready.pop() {
                 Some(task) => self.resume(task),
                 None => {
                     self.awake.set(false);

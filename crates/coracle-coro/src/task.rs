@@ -57,6 +57,8 @@ pub(crate) struct Task {
     /// It waits for another coroutine to be made of it.
     pub(crate) is_spare: Cell<bool>,
     pub(crate) spawned_at: Cell<Instant>,
+    /// Who is ready after it, if it is ready itself.
+    pub(crate) next: Cell<Option<Rc<Task>>>,
 }
 
 impl Task {
@@ -71,6 +73,7 @@ impl Task {
             state: Cell::new(State::New),
             is_spare: Cell::new(true),
             spawned_at: Cell::new(now),
+            next: Cell::new(None),
         })
     }
 

@@ -13,6 +13,7 @@ const FENCED: &[(&str, &str)] = &[
     ),
     ("crates/coracle-coro/src/join.rs", "the type of a result, which the coroutine has forgotten"),
     ("crates/coracle-coro/src/place.rs", "a value whose type is forgotten"),
+    ("crates/coracle-coro/src/ready.rs", "the last of a list, which the list owns"),
     ("crates/coracle-coro/src/sleeper.rs", "one that is used again; the scheduler of its loop"),
     ("crates/coracle-coro/src/task.rs", "a closure whose type is forgotten"),
     ("crates/coracle-coro/tests/join_model.rs", "the code under test"),

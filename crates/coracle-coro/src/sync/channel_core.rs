@@ -543,10 +543,10 @@ impl<T> Core<T> {
 }
 
 /// How long it is remembered that looking for a moment was of use.
-const MEMORY: u8 = 8;
+const MEMORY: u8 = 16;
 
 /// If it was not, it is tried again after so many waits.
-const DESPAIR: u8 = 32;
+const DESPAIR: u8 = 8;
 
 /// Whether it is worth while to look for a moment, by what came of it lately.
 #[derive(Default)]

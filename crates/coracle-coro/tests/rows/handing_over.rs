@@ -1,8 +1,8 @@
 //! Messages from coroutine to coroutine: of one loop, and of two.
 
-use crate::harness::Harness;
-use coracle_coro::sync::{RecvError, channel};
-use coracle_coro::{run_on, sleep, spawn, yield_now};
+use crate::harness::{ETIMEDOUT, Harness, MS, errno};
+use coracle_coro::sync::{RecvError, Select, channel};
+use coracle_coro::{run_on, sleep, spawn, timeout, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use std::rc::Rc;
@@ -41,6 +41,19 @@ pub(crate) fn s22_cancelled_receiver_takes_nothing(h: &Harness) {
     });
 }
 
+pub(crate) fn s16_timeout_ends_a_wait_at_a_channel(h: &Harness) {
+    h.run(|| {
+        let (sender, receiver) = channel::<u32>(0);
+        assert!(timeout(MS, || receiver.recv()).is_err());
+        assert!(timeout(MS, || sender.send(1)).is_err());
+        let mut arm = receiver.receiving();
+        let mut select = Select::new();
+        select.arm(&mut arm);
+        assert_eq!(errno(timeout(MS, || select.wait())), ETIMEDOUT);
+        Ok(())
+    });
+}
+
 pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
     if h.lp.backend() == Backend::Sim {
         return; // whose world is of one thread
@@ -62,7 +75,7 @@ pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
             assert!(from_there.iter().eq(1..501), "limit {limit}");
             sending.join().unwrap();
             while !other.is_finished() {
-                sleep(crate::harness::MS)?;
+                sleep(MS)?;
             }
             other.join().unwrap()?;
         }

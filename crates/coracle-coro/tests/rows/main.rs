@@ -114,6 +114,7 @@ suite! {
         handing_over::{
             s22_coroutines_of_one_loop_hand_over,
             s22_cancelled_receiver_takes_nothing,
+            s16_timeout_ends_a_wait_at_a_channel,
             s23_coroutines_of_two_loops_hand_over,
         }
         stacks::{
