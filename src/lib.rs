@@ -53,6 +53,7 @@
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
 //! | here | [`run`], [`spawn`], [`scope`], [`sleep`], …: coroutines, with the names of `std::thread` |
+//! | [`seeing`] | what coroutines and loops do: lists, backtraces, counters, a watchdog |
 //! | [`sync`] | locks, channels and [`select!`], between coroutines and threads |
 //! | [`fs`], [`offload`] | files, and any work that blocks, on threads; only the coroutine waits |
 //! | [`names`], [`conn_pool`] | names of hosts, looked up once; connections that are kept |
@@ -74,7 +75,7 @@ pub use coracle_coro::{
     shield_until, signals, sleep, sleep_until, spawn, spawn_anywhere, spawn_on, timeout, yield_now,
 };
 #[doc(no_inline)]
-pub use coracle_coro::{conn_pool, fs, generator, names, sync};
+pub use coracle_coro::{conn_pool, fs, generator, names, seeing, sync};
 #[doc(no_inline)]
 pub use coracle_demux as demux;
 pub use coracle_loop::{

@@ -19,8 +19,8 @@ use tracing::level_filters::LevelFilter;
 /// Servers on coracle. Without a command, `echo` with its defaults.
 ///
 /// Each server prints where it listens, on which backend and how many loops. SIGINT (Ctrl-C) and SIGTERM stop it
-/// gracefully: connections finish what they do; a second one ends it at once. With --processes, SIGHUP replaces
-/// the processes one by one.
+/// gracefully: connections finish what they do; a second one ends it at once. SIGQUIT writes what its loops do to
+/// standard error. With --processes, SIGHUP replaces the processes one by one.
 #[derive(Parser)]
 #[command(name = "coracle", version)]
 struct Arguments {
@@ -139,6 +139,7 @@ fn serve<P: Protocol>(
     make: impl Fn(&Address) -> P + Send + Sync + 'static,
 ) -> io::Result<()> {
     if Worker::current().is_some() {
+        coracle::seeing::dump_on_sigquit()?;
         return server.serve(make); // the supervisor does the talking
     }
     if let Some(processes) = options.processes {
@@ -149,6 +150,7 @@ fn serve<P: Protocol>(
         };
         server.supervise(processes).on_start(announce).run()?;
     } else {
+        coracle::seeing::dump_on_sigquit()?;
         server.on_init(move |handle| announce(name, handle)).serve(make)?;
     }
     println!("coracle {name}: stopped");

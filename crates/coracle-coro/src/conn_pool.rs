@@ -59,6 +59,7 @@ use crate::offload::refuse_if_over;
 use crate::primitive::Lock;
 use crate::sync::Semaphore;
 use crate::waiter::refuse_callbacks;
+use crate::waits_for::WaitsFor;
 pub use guard::PooledConn;
 use std::collections::VecDeque;
 use std::fmt;
@@ -315,7 +316,7 @@ impl<T> ConnPool<T> {
             Some(permit) => permit,
             None => {
                 let _waiting = Waiting::new(pool)?;
-                pool.permits.acquire(1)?
+                pool.permits.acquire_for(1, WaitsFor::Pooled)?
             }
         };
         permit.forget(); // it comes back with the slot

@@ -19,10 +19,12 @@
 use crate::leak::Family;
 use crate::local::Locals;
 use crate::scheduler::Scheduler;
+use crate::seeing::look;
 use crate::sleeper::Sleeper;
 use crate::span::Spans;
 use crate::task::{State, Task};
 use crate::waiter::{REFUSAL, current_loop};
+use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
 use coracle_stack::Yielder;
 use std::cell::Cell;
@@ -32,6 +34,7 @@ use std::ops::Deref;
 use std::ptr::{NonNull, null};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Instant;
 
 thread_local! {
@@ -98,6 +101,7 @@ pub(crate) fn body(
             family: Cell::new(None),
         };
         let _left = Left; // dropped before the frame
+        compiler_fence(Ordering::Release); // a signal handler may look, too: `seeing/sample.rs`
         CURRENT.set(&frame);
         frame.task.run();
         frame.locals.clear();
@@ -205,8 +209,10 @@ impl Frame {
 
     /// Leaves the coroutine until the wait with this ticket has ended.
     #[inline]
-    pub(crate) fn wait(&self, ticket: u64) {
+    pub(crate) fn wait(&self, ticket: u64, waits_for: WaitsFor) {
         self.task.ticket.set(ticket);
+        self.task.waits_for.set(waits_for);
+        self.task.waits_since.set(self.scheduler().now());
         self.task.state.set(State::Waiting);
         self.suspend();
     }
@@ -254,8 +260,22 @@ impl Frame {
         // SAFETY: the yielder is on the same stack as this frame, in the function that called the one whose
         // frame this is.
         unsafe { self.yielder.as_ref() }.suspend(());
+        if look::is_asked() {
+            self.answer();
+        }
         CURRENT.set(self);
         self.spans.go_on();
+    }
+
+    /// Tells those who only look where it is, until it is resumed to go on. Apart, to keep the switch small.
+    #[cold]
+    #[inline(never)]
+    fn answer(&self) {
+        while look::is_asked() {
+            look::answer(std::ptr::from_ref(self).addr());
+            // SAFETY: as in `suspend`.
+            unsafe { self.yielder.as_ref() }.suspend(());
+        }
     }
 
     /// # Panics

@@ -1,19 +1,22 @@
 //! Noticing that nothing can happen any more: every coroutine waits, and nobody is left who could wake one.
 
-use crate::listing::CoroutineInfo;
+use crate::seeing::{self, CoroutineInfo};
 use coracle_loop::Loop;
 use std::fmt::Write;
 use std::io;
 
 /// Whether nobody but a coroutine could make a coroutine of this loop ready: there is no timer, no operation
-/// in flight, no posted job; it listens for no signals; and the process has no other thread.
+/// in flight, no posted job; it listens for no signals; and the process has no other thread, but for
+/// [watchdogs](seeing::Watchdog).
 pub(crate) fn is_certain(lp: &Loop) -> bool {
     lp.is_idle() && !lp.is_listening() && is_single_threaded()
 }
 
 /// Asked only when the loop is idle. Where it cannot be known, the answer is no.
 fn is_single_threaded() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+    // Those who only watch wake nobody.
+    let harmless = seeing::threads();
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1 + harmless)
 }
 
 /// Who waits, one in a line.

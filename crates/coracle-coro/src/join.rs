@@ -4,6 +4,7 @@
 use crate::coroutine::Coroutine;
 use crate::deadline;
 use crate::waiter::{Waiter, Waker, Woken};
+use crate::waits_for::WaitsFor;
 use std::any::Any;
 use std::fmt;
 use std::io;
@@ -157,7 +158,7 @@ impl<T> JoinHandle<T> {
             return Ok(result);
         }
         let sleeper = self.coroutine.sleeper();
-        let waiter = Waiter::new();
+        let waiter = Waiter::new().waiting_for(WaitsFor::End(self.coroutine.id()));
         let here = waiter.is_of_the_loop_of(sleeper);
         let waker = if here {
             // SAFETY: it is not dropped, and not used after `leave`, below, or, after a panic, after `detach`.

@@ -34,7 +34,8 @@
 //! | `Thread`, `current` | [`Coroutine`], [`current`](current()) |
 //! | `thread_local!` | [`coroutine_local!`], inherited if the key asks for it; [`in_span`] for `tracing` |
 //! | | [`JoinHandle::cancel`], [`timeout`], [`deadline`](deadline()), [`shield`](shield()): ends of waits |
-//! | | [`on_big_stack`], [`no_park`](no_park()), [`coroutines`]; [`stack_use`](stack_use()), [`set_stacks`] |
+//! | | [`on_big_stack`], [`no_park`](no_park()); [`stack_use`](stack_use()), [`set_stacks`] |
+//! | | [`seeing`]: lists, backtraces, counters, a watchdog |
 //! | `std::net`, `std::os::unix::net` | [`net`]: sockets on which only the coroutine waits |
 //! | `std::sync` | [`sync`]: locks, channels, [`select!`], between coroutines and threads alike |
 //! | | [`signals`](signals()): waiting for a signal of the system |
@@ -85,7 +86,6 @@ mod inherit;
 mod join;
 mod join_all;
 mod leak;
-mod listing;
 mod local;
 pub mod names;
 pub mod net;
@@ -101,6 +101,7 @@ mod run;
 mod runtime;
 mod scheduler;
 mod scope;
+pub mod seeing;
 mod shield;
 mod signals;
 mod sleep;
@@ -112,6 +113,7 @@ mod stacks;
 pub mod sync;
 mod task;
 mod waiter;
+mod waits_for;
 
 pub use big_stack::on_big_stack;
 pub use coroutine::{Coroutine, CoroutineId, current};
@@ -120,7 +122,6 @@ pub use deadline::{deadline, timeout};
 pub use generator::Generator;
 pub use join::{JoinError, JoinHandle};
 pub use join_all::join_all;
-pub use listing::{CoroutineInfo, coroutines};
 pub use local::LocalKey;
 #[doc(inline)]
 pub use names::lookup_host;
@@ -132,6 +133,7 @@ pub use race::{race, race_all};
 pub use run::{run, run_on};
 pub use runtime::Runtime;
 pub use scope::{Scope, scope};
+pub use seeing::{CoroutineInfo, coroutines};
 pub use shield::{shield, shield_until};
 pub use signals::{Signals, signals};
 pub use sleep::{sleep, sleep_until};
@@ -140,3 +142,4 @@ pub use spawn::{Builder, spawn, spawn_on};
 pub use stack_use::{StackUse, stack_use};
 pub use stacks::{set_stacks, stack_stats};
 pub use task::State;
+pub use waits_for::WaitsFor;

@@ -30,6 +30,7 @@ mod table;
 use crate::deadline;
 use crate::offload::refuse_if_over;
 use crate::waiter::{Waiter, refuse_callbacks};
+use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_loop::pool::{Pool, PoolSettings};
@@ -283,7 +284,7 @@ impl Resolver {
         }
         refuse_if_over()?;
         // Made before the table is locked, because it may panic.
-        let waiter = Waiter::new();
+        let waiter = Waiter::new().waiting_for(WaitsFor::Name);
         let flight = match self.0.table.ask(&name, now, waiter.waker()) {
             Asked::Answered(answer) => return answer.result(),
             Asked::Joined(flight) => flight,

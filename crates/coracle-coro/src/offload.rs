@@ -14,6 +14,7 @@ use crate::current;
 use crate::deadline;
 use crate::primitive::Lock;
 use crate::waiter::{Waiter, Waker, current_loop, refuse_callbacks};
+use crate::waits_for::WaitsFor;
 use coracle_loop::OffloadError;
 use std::cell::Cell;
 use std::io;
@@ -67,7 +68,7 @@ where
     }
     refuse_if_over()?;
     let place = Rc::new(Cell::new(None));
-    let waiter = Waiter::new();
+    let waiter = Waiter::new().waiting_for(WaitsFor::Offload);
     let done = {
         let (place, waker) = (Rc::clone(&place), waiter.waker());
         move |_: &_, result| {
@@ -231,7 +232,7 @@ impl Ending {
     fn wait(&self) {
         let _shield = Shield::new();
         loop {
-            let waiter = Waiter::new();
+            let waiter = Waiter::new().waiting_for(WaitsFor::Offload);
             {
                 let mut state = self.0.lock();
                 if state.over {

@@ -28,6 +28,21 @@ impl Ready {
         self.last.get().is_null()
     }
 
+    /// How many there are; they are counted.
+    pub(crate) fn len(&self) -> usize {
+        let Some(first) = self.first.take() else { return 0 };
+        let mut count = 0;
+        let mut task = Some(Rc::clone(&first));
+        while let Some(this) = task {
+            count += 1;
+            let next = this.next.take();
+            task = next.clone();
+            this.next.set(next);
+        }
+        self.first.set(Some(first));
+        count
+    }
+
     /// Puts a task behind all others. It must not be in the list.
     #[inline]
     pub(crate) fn push(&self, task: Rc<Task>) {

@@ -18,8 +18,8 @@ use crate::group::Member;
 use crate::inbox::Inbox;
 use crate::join::JoinHandle;
 use crate::leak;
-use crate::listing;
 use crate::ready::Ready;
+use crate::seeing::{self, Counters};
 use crate::sleeper::Sleeper;
 use crate::stack_use::Census;
 use crate::stacks::Trimming;
@@ -64,6 +64,7 @@ pub(crate) struct Scheduler {
     awake: Cell<bool>,
     /// The loop's time when it last ran coroutines.
     now: Cell<Instant>,
+    counters: Counters,
     /// Somebody runs the loop until no coroutine is left.
     stop_when_empty: Cell<bool>,
     /// What was found when nothing could happen any more.
@@ -93,6 +94,7 @@ impl Scheduler {
             emptied: Cell::default(),
             awake: Cell::new(false),
             now: Cell::new(lp.now()),
+            counters: Counters::new(lp.now()),
             stop_when_empty: Cell::new(false),
             deadlock: RefCell::default(),
             leaked: Cell::new(0),
@@ -175,6 +177,7 @@ impl Scheduler {
 
     #[inline(always)]
     fn enter(&self, task: Rc<Task>, size: StackSize) {
+        self.counters.count_spawn();
         self.living.set(self.living.get() + 1);
         task.sleeper_ref().settle(self, task.key.get());
         task.size.set(size);
@@ -256,9 +259,10 @@ impl Scheduler {
     /// The wait with this ticket has ended: whoever is still in it goes on at once, ahead of the queue. Only for
     /// what the loop itself calls, with nothing borrowed: a completion.
     #[inline]
-    pub(crate) fn resume_now(&self, task: Rc<Task>, ticket: u64) {
+    pub(crate) fn resume_now(&self, lp: &Loop, task: Rc<Task>, ticket: u64) {
         if task.ticket.get() == ticket {
             task.ticket.set(0);
+            self.now.set(lp.now());
             self.resume(task);
         }
     }
@@ -272,6 +276,7 @@ impl Scheduler {
 
     fn run_ready(&self, lp: &Loop) {
         self.now.set(lp.now());
+        self.counters.begin_turn(lp.now());
         for _ in 0..RESUMES_PER_TURN {
             if self.is_forked() {
                 return; // one of them has forked, and this is the copy
@@ -280,18 +285,20 @@ impl Scheduler {
                 Some(task) => self.resume(task),
                 None => {
                     self.awake.set(false);
+                    self.counters.end_turn(self.waiting());
                     self.trimming.rest(lp);
                     return self.look_for_deadlock(lp);
                 }
             }
         }
+        self.counters.end_turn(self.waiting());
         defer(lp);
     }
 
     /// If nothing can happen any more, says so, and cancels all: that is the only way on.
     pub(crate) fn look_for_deadlock(&self, lp: &Loop) {
         if self.stop_when_empty.get() && !self.is_empty() && deadlock::is_certain(lp) {
-            let error = deadlock::describe(&listing::list(lp, self));
+            let error = deadlock::describe(&seeing::list(lp, self, 0));
             tracing::error!("{error}");
             self.deadlock.borrow_mut().get_or_insert(error);
             self.cancel_all();
@@ -314,6 +321,7 @@ impl Scheduler {
             return self.give_up(task, &error);
         }
         task.state.set(State::Running);
+        self.counters.count_switch();
         let coroutine = place.as_mut().expect("it was started");
         // Nothing of the scheduler's or the loop's is borrowed here, only what is being resumed.
         let outer = current::outer();
@@ -401,6 +409,11 @@ impl Scheduler {
             let former = task.coroutine.take();
             drop(former); // its stack goes back to the pool
         }
+        if !self.awake.get() {
+            // It was resumed by a completion, and nobody follows who would count.
+            self.counters.begin_turn(self.now.get());
+            self.counters.end_turn(self.waiting());
+        }
         // One is the table's, and one is ours; others may be of a list that somebody has just made.
         if spare < LIMIT_SPARE_TASKS && Rc::strong_count(&task) == 2 {
             self.spare.borrow_mut().push(task);
@@ -478,6 +491,40 @@ impl Scheduler {
         for task in self.tasks() {
             task.sleeper().cancel();
         }
+    }
+
+    // --- Seeing ----------------------------------------------------------------------------------------
+
+    /// The loop's time when it last came to its coroutines.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How many wait for their turn.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many are parked for good.
+    pub(crate) fn leaked(&self) -> usize {
+        self.leaked.get()
+    }
+
+    /// How many wait for something, or run.
+    pub(crate) fn waiting(&self) -> usize {
+        self.living().saturating_sub(self.ready() + self.leaked())
+    }
+
+    /// How many run: the one that asks, if it is one of these.
+    pub(crate) fn running(&self) -> usize {
+        usize::from(current::with(|frame| {
+            frame.is_some_and(|frame| std::ptr::eq(frame.scheduler(), self))
+        }))
     }
 
     /// All that are not over.

@@ -9,6 +9,7 @@ use crate::leak::{Family, leak};
 use crate::shield::Shield;
 use crate::spawn::start;
 use crate::waiter::{Waiter, Waker, Woken, refuse_callbacks};
+use crate::waits_for::WaitsFor;
 use coracle_stack::StackSize;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -269,7 +270,7 @@ impl Children {
         let _shield = Shield::new(None);
         while self.living.get() > 0 {
             current::with(|frame| frame.into_iter().for_each(|frame| self.look_after(frame)));
-            let waiter = Waiter::new();
+            let waiter = Waiter::new().waiting_for(WaitsFor::Children);
             self.parent.replace(Some(waiter.waker()));
             if waiter.wait(limit) == Woken::TimedOut {
                 limit = None;

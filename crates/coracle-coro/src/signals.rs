@@ -1,6 +1,7 @@
 //! Waiting for a signal of the system.
 
 use crate::sync::{IntoArm, Receiver, Receiving, channel};
+use crate::waits_for::WaitsFor;
 use coracle_loop::{Loop, SignalListener};
 use std::fmt;
 use std::io;
@@ -35,11 +36,12 @@ pub fn signals(signal: i32) -> io::Result<Signals> {
     let (sender, arrived) = channel(1);
     // If one is there already, that is enough: several may be told as one.
     let listener = lp.on_signal(signal, move |_| _ = sender.try_send(()))?;
-    Ok(Signals { arrived, listener })
+    Ok(Signals { signal, arrived, listener })
 }
 
 /// Those who listen for a signal: made by [`signals`].
 pub struct Signals {
+    signal: i32,
     arrived: Receiver<()>,
     listener: SignalListener,
 }
@@ -63,7 +65,7 @@ impl Signals {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn wait(&self) -> io::Result<()> {
-        Ok(self.arrived.recv()?)
+        Ok(self.arrived.recv_for(WaitsFor::Signal(self.signal))?)
     }
 }
 
@@ -71,7 +73,7 @@ impl<'a> IntoArm for &'a Signals {
     type Arm = Receiving<'a, ()>;
 
     fn into_arm(self) -> Receiving<'a, ()> {
-        self.arrived.receiving()
+        self.arrived.receiving().waiting_for(WaitsFor::Signal(self.signal))
     }
 }
 

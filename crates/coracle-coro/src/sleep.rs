@@ -2,6 +2,7 @@
 
 use crate::deadline;
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -44,5 +45,9 @@ pub fn sleep(duration: Duration) -> io::Result<()> {
 /// ```
 pub fn sleep_until(deadline: Instant) -> io::Result<()> {
     let outer = deadline::limit();
-    deadline::ended(Waiter::new().wait(Some(deadline)), Some(deadline), outer)
+    deadline::ended(
+        Waiter::new().waiting_for(WaitsFor::Time(deadline)).wait(Some(deadline)),
+        Some(deadline),
+        outer,
+    )
 }

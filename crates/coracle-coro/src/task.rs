@@ -12,6 +12,7 @@
 use crate::coroutine::{Coroutine as Handle, CoroutineId};
 use crate::join::{JoinHandle, report};
 use crate::sleeper::Sleeper;
+use crate::waits_for::WaitsFor;
 use coracle_loop::LoopHandle;
 use coracle_stack::{Coroutine, StackSize};
 use std::cell::{Cell, Ref, RefCell};
@@ -56,6 +57,9 @@ pub(crate) struct Task {
     pub(crate) state: Cell<State>,
     /// It waits for another coroutine to be made of it.
     pub(crate) is_spare: Cell<bool>,
+    /// What for, and since when, if it waits.
+    pub(crate) waits_for: Cell<WaitsFor>,
+    pub(crate) waits_since: Cell<Instant>,
     pub(crate) spawned_at: Cell<Instant>,
     /// Who is ready after it, if it is ready itself.
     pub(crate) next: Cell<Option<Rc<Task>>>,
@@ -72,6 +76,8 @@ impl Task {
             ticket: Cell::new(0),
             state: Cell::new(State::New),
             is_spare: Cell::new(true),
+            waits_for: Cell::new(WaitsFor::Something),
+            waits_since: Cell::new(now),
             spawned_at: Cell::new(now),
             next: Cell::new(None),
         })

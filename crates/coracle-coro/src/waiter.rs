@@ -13,6 +13,7 @@ use crate::deadline;
 use crate::failures;
 use crate::leak::leak;
 use crate::sleeper::Sleeper;
+use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
 use rustix::io::Errno;
 use std::io;
@@ -69,6 +70,8 @@ impl Woken {
 pub(crate) struct Waiter {
     pub(crate) sleeper: Caller,
     pub(crate) ticket: u64,
+    /// Only to be seen by others.
+    waits_for: WaitsFor,
 }
 
 impl Waiter {
@@ -94,7 +97,14 @@ impl Waiter {
         assert_may_wait();
         let sleeper = Caller::new();
         let ticket = sleeper.begin();
-        Waiter { sleeper, ticket }
+        Waiter { sleeper, ticket, waits_for: WaitsFor::Something }
+    }
+
+    /// Says what for, to who [looks](crate::seeing).
+    #[inline]
+    pub(crate) fn waiting_for(mut self, what: WaitsFor) -> Waiter {
+        self.waits_for = what;
+        self
     }
 
     /// What ends the wait. Any thread, any number of times.
@@ -153,7 +163,8 @@ impl Waiter {
         }
         let ticket = sleeper.begin();
         let woken = if sleeper.begin_park(ticket) {
-            Waiter { sleeper: Caller::new(), ticket }.wait(deadline)
+            let waits_for = WaitsFor::Unpark;
+            Waiter { sleeper: Caller::new(), ticket, waits_for }.wait(deadline)
         } else {
             Woken::Woken // at this moment
         };
@@ -166,7 +177,7 @@ impl Waiter {
     }
 
     fn wait_in_coroutine(&self, frame: &Frame, limit: Option<Instant>) -> Woken {
-        let Waiter { sleeper, ticket } = self;
+        let Waiter { sleeper, ticket, waits_for } = self;
         // In a copy of the process, nobody would wake it.
         let cancelled =
             sleeper.is_cancelled() && !frame.is_shielded() || frame.scheduler().is_forked();
@@ -179,7 +190,7 @@ impl Waiter {
             return woken;
         }
         match limit {
-            None => frame.wait(*ticket),
+            None => frame.wait(*ticket, *waits_for),
             Some(limit) => self.wait_until(frame, limit),
         }
         sleeper.outcome(*ticket).expect("a coroutine goes on when its wait has ended")
@@ -189,13 +200,13 @@ impl Waiter {
     fn wait_until(&self, frame: &Frame, limit: Instant) {
         let waker = self.waker();
         let timer = current_loop().at(limit, move |_| waker.time_out());
-        frame.wait(self.ticket);
+        frame.wait(self.ticket, self.waits_for);
         timer.cancel();
     }
 
     #[cold]
     fn wait_in_thread(&self, limit: Option<Instant>) -> Woken {
-        let Waiter { sleeper, ticket } = self;
+        let Waiter { sleeper, ticket, .. } = self;
         if sleeper.is_cancelled() {
             sleeper.end(*ticket, Woken::Cancelled);
         }
@@ -270,10 +281,10 @@ fn pause(frame: &Frame) {
     }
     let doublings = (count + 1 - FREE_CANCELLED_WAITS).min(10);
     let pause = Duration::from_millis(1 << doublings).min(BACK_OFF);
-    let pausing = Waiter { sleeper: Caller::new(), ticket: frame.sleeper.begin() };
-    let waker = pausing.waker();
+    let ticket = frame.sleeper.begin();
+    let waker = Waker { sleeper: Arc::clone(&frame.sleeper), ticket };
     let timer = current_loop().after(pause, move |_| waker.time_out());
-    frame.wait(pausing.ticket);
+    frame.wait(ticket, WaitsFor::BackOff);
     timer.cancel();
 }
 

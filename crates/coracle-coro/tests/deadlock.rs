@@ -23,7 +23,11 @@ fn s49_deadlock_is_reported_with_the_list() {
     .expect_err("nobody unparks the philosopher");
     assert_eq!(error.kind(), ErrorKind::Deadlock);
     let text = error.to_string();
-    for part in ["'main' is Waiting", "'philosopher' is Waiting", "deadlock.rs:"] {
+    for part in [
+        "'main' is Waiting for the end of #",
+        "'philosopher' is Waiting for an unpark",
+        "deadlock.rs:",
+    ] {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
 }

@@ -122,6 +122,10 @@ mod waiter {
             Waiter::new()
         }
 
+        pub(crate) fn waiting_for(self, _: crate::waits_for::WaitsFor) -> Waiter {
+            self
+        }
+
         pub(crate) fn waker(&self) -> Waker {
             Waker(Arc::clone(&self.0))
         }
@@ -168,6 +172,12 @@ mod waiter {
         }
     }
 }
+
+mod coroutine {
+    pub(crate) type CoroutineId = u64;
+}
+#[path = "../src/waits_for.rs"]
+mod waits_for;
 
 #[path = "../src/sync/channel.rs"]
 mod channel;
@@ -238,6 +248,7 @@ use failure::Failure;
 use line::Line;
 use permits::Permits;
 use select::{Arm, Select};
+use waits_for::WaitsFor;
 
 /// A channel, of which everything is made: loom wants that before there are threads.
 fn channel<T: std::fmt::Debug>(limit: usize) -> (Sender<T>, Receiver<T>) {
@@ -285,7 +296,7 @@ impl Guarded {
     }
 
     fn enter(&self, deadline: Option<Instant>) -> u32 {
-        if self.permits.acquire(1, deadline).is_err() {
+        if self.permits.acquire(1, deadline, WaitsFor::Mutex).is_err() {
             return 0;
         }
         // loom panics here if another could be inside, too.
@@ -340,11 +351,11 @@ fn s20_who_needs_many_gives_up_and_who_needs_few_goes_on() {
         assert_eq!(permits.available(), 1);
         let greedy = {
             let permits = Arc::clone(&permits);
-            spawn(move || permits.acquire(2, any_moment()))
+            spawn(move || permits.acquire(2, any_moment(), WaitsFor::Mutex))
         };
         let modest = {
             let permits = Arc::clone(&permits);
-            spawn(move || permits.acquire(1, None))
+            spawn(move || permits.acquire(1, None, WaitsFor::Mutex))
         };
         assert_eq!(greedy.join().unwrap(), Err(Failure::TimedOut), "there are not two");
         modest.join().unwrap().unwrap();

@@ -65,6 +65,7 @@ mod signal;
 pub mod sim;
 mod socket;
 mod tcp;
+mod thread;
 mod uring;
 mod wakeup;
 
@@ -81,6 +82,7 @@ pub use operation::{
 pub use signal::force_exit_on_second;
 pub use socket::{SocketKind, SocketOption, set_option};
 pub use tcp::{KeepAlive, TcpInfo};
+pub use thread::thread_id;
 pub use wakeup::{Waker, WakeupKind};
 
 use std::fmt;
@@ -187,6 +189,11 @@ pub trait Demux {
     /// What the kernel knows of a TCP connection. `EOPNOTSUPP` for other sockets, and for those of a simulated
     /// kernel, whose network has neither packets nor windows.
     fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo>;
+
+    /// The number that the operating system has for a descriptor, to be shown to people. A simulated one has none.
+    fn number(&self, _handle: Handle) -> Option<i32> {
+        None
+    }
 
     /// Takes over a descriptor: from here until its `Close` completes the seam owns it.
     ///

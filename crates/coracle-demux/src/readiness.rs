@@ -433,6 +433,10 @@ impl<P: Poller> Demux for Adaptor<P> {
         tcp::info(&self.own_slot(socket)?.source)
     }
 
+    fn number(&self, handle: Handle) -> Option<i32> {
+        self.slot(handle).ok().map(|slot| slot.source.raw())
+    }
+
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {
         self.fork.check()?;
         let fd = descriptor.into_os()?;

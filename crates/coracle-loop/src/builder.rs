@@ -3,7 +3,7 @@
 use crate::handle::Shared;
 use crate::pool::Pool;
 use crate::timer::Timers;
-use crate::{Inner, Loop};
+use crate::{Inner, Loop, pulse};
 use coracle_demux::{Backend, Demux, Settings, Threads};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -115,9 +115,11 @@ impl Builder {
         };
         demux.flush();
         let now = demux.now();
+        let shared = Arc::new(Shared::new(demux.waker(), limit));
+        pulse::enter(&shared);
         Ok(Loop {
             inner: Rc::new(Inner {
-                shared: Arc::new(Shared::new(demux.waker(), limit)),
+                shared,
                 backend: demux.backend(),
                 features: demux.features(),
                 demux: RefCell::new(demux),

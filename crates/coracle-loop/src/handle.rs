@@ -9,6 +9,7 @@
 //! looks whether the loop sleeps after that. So one of the two always sees the other, and no job is left
 //! behind. (`tests/mailbox_model.rs` checks every interleaving of it.)
 
+use crate::pulse::Heart;
 use crate::{CURRENT_SHARED, Loop};
 use coracle_demux::Waker;
 use std::collections::VecDeque;
@@ -29,7 +30,7 @@ pub(crate) type Job = Box<dyn FnOnce(&Loop) + Send>;
 /// ```
 #[derive(Clone)]
 pub struct LoopHandle {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl LoopHandle {
@@ -153,6 +154,7 @@ pub(crate) struct Shared {
     nudged: AtomicBool,
     waker: Waker,
     limit: usize,
+    pub(crate) heart: Heart,
 }
 
 struct Queue {
@@ -170,6 +172,7 @@ impl Shared {
             nudged: AtomicBool::new(false),
             waker,
             limit,
+            heart: Heart::new(),
         }
     }
 
@@ -215,6 +218,7 @@ impl Shared {
     /// Announces that nobody runs the loop.
     pub(crate) fn rest(&self) {
         self.asleep.store(true, Ordering::SeqCst);
+        self.heart.rest();
     }
 
     /// Announces that the loop is awake. Also after a sleep that did not come about.

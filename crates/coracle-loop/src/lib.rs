@@ -40,6 +40,7 @@ mod hook;
 mod offload;
 mod operate;
 pub mod pool;
+mod pulse;
 mod signal;
 mod socket;
 mod timer;
@@ -52,6 +53,7 @@ pub use handle::{LoopHandle, PostError};
 pub use hook::{Hook, HookKind};
 pub use offload::{OffloadError, Overloaded};
 pub use operate::{Complete, Ticket};
+pub use pulse::{Pulse, Watcher};
 pub use signal::SignalListener;
 pub use timer::{IdleTimer, RemoteTimer, Timer};
 pub use watch::{Trigger, Watch, Watched};
@@ -378,8 +380,10 @@ impl Loop {
         if timeout != Some(Duration::ZERO) && !inner.shared.fall_asleep() {
             timeout = Some(Duration::ZERO); // a job came at the last moment
         }
+        inner.shared.heart.enter_wait(timeout != Some(Duration::ZERO));
         let waited = inner.demux.borrow_mut().wait(timeout);
         inner.shared.wake_up();
+        inner.shared.heart.leave_wait();
         waited
     }
 
@@ -412,6 +416,7 @@ impl Loop {
     /// Tells posters that the loop looks into its queue by itself, until the guard is dropped.
     fn begin(&self) -> Running<'_> {
         self.inner.shared.wake_up();
+        self.inner.shared.heart.leave_wait();
         self.update_now();
         Running(&self.inner)
     }

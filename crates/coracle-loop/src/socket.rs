@@ -90,6 +90,19 @@ impl Loop {
         self.inner.demux.borrow().tcp_info(socket)
     }
 
+    /// The number that the operating system has for a descriptor, to be shown to people: `lsof` and `ss` know it.
+    /// A simulated one has none, nor has one that is closed.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::builder().backend(coracle_loop::demux::Backend::Poll).build()?;
+    /// let (one, other) = lp.socket_pair()?;
+    /// assert_ne!(lp.number(one).unwrap(), lp.number(other).unwrap());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn number(&self, handle: Handle) -> Option<i32> {
+        self.inner.demux.borrow().number(handle)
+    }
+
     /// Takes over a descriptor of the operating system, or one [detached](Loop::detach) from another loop.
     pub fn adopt(&self, descriptor: impl Into<Descriptor>) -> io::Result<Handle> {
         self.inner.demux.borrow_mut().adopt(descriptor.into())

@@ -14,6 +14,7 @@
 use crate::mapping::Slot;
 use crate::pool::Stack;
 use crate::size::StackSize;
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -153,4 +154,26 @@ pub(crate) fn find(address: usize) -> Option<Slot> {
         let size = StackSize::of_rank(entry.size.load(Ordering::Relaxed));
         if start <= 1 { None } else { Slot::around(start, size, address) }
     })
+}
+
+/// The stack that an address is on, if it is one of ours: from its end to its beginning. Any thread; no lock, no
+/// allocation.
+///
+/// ```
+/// use coracle_stack::{Pool, StackSize, on_stack, stack_around};
+///
+/// let pool = Pool::new()?;
+/// let mut stack = pool.take(StackSize::default())?;
+/// let left = on_stack(&mut stack, || {
+///     let here = 0u8;
+///     let here = (&raw const here).addr();
+///     stack_around(here).map(|stack| here - stack.start)
+/// });
+/// assert!(left.unwrap() > 128 << 10);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn stack_around(address: usize) -> Option<Range<usize>> {
+    let slot = find(address)?;
+    let stack = slot.low.get()..slot.low.get() + slot.size.bytes();
+    stack.contains(&address).then_some(stack)
 }

@@ -77,6 +77,7 @@ mod switch;
 
 pub use corosensei::{CoroutineResult, Yielder};
 pub use guard::Guard;
+pub use label::stack_around;
 pub use pool::{Pool, Settings, Stack, Stats};
 pub use size::{LIMIT_STACK_BYTES, StackSize};
 pub use switch::{Coroutine, on_stack};

@@ -20,6 +20,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/src/net/operate.rs", "a parked coroutine lends its memory to the kernel"),
     ("crates/coracle-coro/src/offload.rs", "work that borrows from who waits for it"),
     ("crates/coracle-coro/src/scope.rs", "children that borrow from who waits for them"),
+    ("crates/coracle-coro/src/seeing/sample.rs", "a signal handler, and the registers it is told"),
     ("crates/coracle-coro/src/sync/mutex.rs", "a value that one at a time may change"),
     ("crates/coracle-coro/src/sync/rwlock.rs", "a value that one at a time may change"),
     ("crates/coracle-demux/src/descriptor.rs", "borrows a descriptor whose owner keeps it open"),

@@ -35,6 +35,7 @@ macro_rules! suite {
                 d2_request_to_end_is_honoured,
                 d2_peer_that_stays_is_left_when_its_time_is_up,
                 d2_request_at_the_first_moment_is_honoured,
+                s49_sigquit_writes_what_the_loops_do,
             }
             system_calls::{
                 a10_no_call_names_a_closed_descriptor,

@@ -1,12 +1,14 @@
 //! Serving, and everything that gets in the way of it.
 
-use crate::program::{Program, coracle, echo, eventually, expect_echo, pattern};
+use crate::program::{PATIENCE, Program, coracle, echo, eventually, expect_echo, pattern};
 use rustix::net::sockopt;
-use rustix::process::Signal;
-use std::io::{ErrorKind, Read, Write};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::process::Stdio;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -266,4 +268,30 @@ pub(crate) fn d2_request_at_the_first_moment_is_honoured(backend: &str) {
         let output = Program::start(backend).end();
         assert_eq!(output.status.code(), Some(0), "{:?}", output.status);
     }
+}
+
+/// SIGQUIT ends nothing: it is answered, on standard error, by every loop.
+pub(crate) fn s49_sigquit_writes_what_the_loops_do(backend: &str) {
+    let mut command = echo(backend);
+    command.args(["--threads", "2"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("the program starts");
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap(); // it listens, and so do its loops
+    let (tell, lines) = channel();
+    let errors = process.stderr.take().unwrap();
+    thread::spawn(move || {
+        BufReader::new(errors).lines().map_while(Result::ok).for_each(|line| _ = tell.send(line));
+    });
+    let next = || lines.recv_timeout(PATIENCE).expect("it writes something");
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&process), Signal::QUIT).unwrap();
+        assert_eq!(next(), format!("coracle, process {}:", process.id()));
+        for _ in 0..3 {
+            // The two, and the one that listens for signals.
+            let line = next();
+            assert!(line.starts_with("loop of thread ") && line.contains("coroutines 0"), "{line}");
+        }
+    }
+    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    assert!(process.wait().unwrap().success());
 }

@@ -15,6 +15,7 @@ use crate::sync::failure::Failure;
 use crate::sync::line::{Line, Ticket};
 use crate::sync::select::{Arm, Party, Wait};
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{Completion, Finished, Handle, Operation, Outcome, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
@@ -84,7 +85,8 @@ impl Acceptor {
                 caller.done_at_once();
                 return known;
             }
-            let (waiter, place) = (Waiter::new(), Place::default());
+            let waiter = Waiter::new().waiting_for(WaitsFor::Accept(self.socket.handle));
+            let place = Place::default();
             let ticket = self.queue.join(caller.lp, waiter.waker(), &place);
             let woken = waiter.wait(caller.limit(self.socket.read_timeout.get()));
             self.queue.state.borrow_mut().line.leave(ticket);
@@ -272,6 +274,10 @@ impl<T> Wait for Accepting<'_, T> {
             self.acceptor.queue.state.borrow_mut().line.leave(ticket);
             self.result = place.take();
         }
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Accept(self.acceptor.socket.handle)
     }
 
     fn is_chosen(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::net::socket::Socket;
 use crate::sync::failure::Failure;
 use crate::sync::select::{Arm, Party, Wait};
 use crate::waiter::{Waiter, Waker};
+use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{Completion, Finished, Interest, Operation, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use std::cell::{Cell, RefCell};
@@ -127,7 +128,7 @@ pub(super) fn attempt_now(arm: &mut dyn Wait) -> bool {
     if arm.attempt() {
         return true;
     }
-    let waiter = Waiter::new();
+    let waiter = Waiter::new().waiting_for(arm.waits_for());
     let party = Party { waker: waiter.waker(), name: std::ptr::from_ref(&waiter).addr() };
     if let (true, Some(lp)) = (arm.join(&party), Loop::current()) {
         let waker = waiter.waker();
@@ -142,7 +143,7 @@ pub(super) fn attempt_now(arm: &mut dyn Wait) -> bool {
 }
 
 macro_rules! arm {
-    ($name:ident) => {
+    ($name:ident, $what:ident) => {
         impl Wait for $name<'_> {
             fn attempt(&mut self) -> bool {
                 self.0.attempt()
@@ -158,6 +159,10 @@ macro_rules! arm {
 
             fn leave(&mut self) {
                 self.0.leave();
+            }
+
+            fn waits_for(&self) -> WaitsFor {
+                WaitsFor::$what(self.0.socket.handle)
             }
 
             fn is_chosen(&self) -> bool {
@@ -180,5 +185,5 @@ macro_rules! arm {
     };
 }
 
-arm!(Readable);
-arm!(Writable);
+arm!(Readable, Read);
+arm!(Writable, Write);

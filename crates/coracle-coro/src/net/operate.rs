@@ -24,6 +24,7 @@ use crate::scheduler::Scheduler;
 use crate::sync::line::Line;
 use crate::task::Task;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
+use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
     Address, Completion, Finished, Memory, Message, Operation, Outcome, Outgoing, Payload,
     Submitted, Token,
@@ -171,7 +172,7 @@ impl Caller<'_> {
         if limit.is_some() || self.is_cancelled() {
             return self.wait_within(landing, token, limit, None);
         }
-        self.leave(ticket);
+        self.leave(landing, ticket);
         match landing.take() {
             Landed::Count(count) => Ok(count),
             Landed::Other => landing.tell_other(None),
@@ -205,7 +206,7 @@ impl Caller<'_> {
                     }));
                 }
             }
-            self.leave(ticket);
+            self.leave(landing, ticket);
             if let Some(timer) = timer {
                 timer.cancel();
             }
@@ -236,9 +237,9 @@ impl Caller<'_> {
 
     /// Leaves the coroutine, until its operation has landed or something has struck.
     #[inline]
-    fn leave(&self, ticket: u64) {
+    fn leave(&self, landing: &Landing, ticket: u64) {
         IN_OPERATION.set(true);
-        self.frame.wait(ticket);
+        self.frame.wait(ticket, landing.what);
         AT_ONCE.set(0);
     }
 
@@ -256,8 +257,9 @@ impl Caller<'_> {
 }
 
 /// Where the result of an operation lands, and who waits for it.
-#[derive(Default)]
 pub(super) struct Landing {
+    /// What it is, for who wants to know.
+    what: WaitsFor,
     /// The coroutine, and the ticket of its wait.
     waiting: Cell<Option<Rc<Task>>>,
     ticket: Cell<u64>,
@@ -279,6 +281,17 @@ enum Landed {
 }
 
 impl Landing {
+    fn new(what: WaitsFor) -> Landing {
+        Landing {
+            what,
+            waiting: Cell::new(None),
+            ticket: Cell::new(0),
+            token: Cell::new(None),
+            landed: Cell::default(),
+            other: Cell::new(None),
+        }
+    }
+
     /// Takes in the result. Who waits for it is to be [resumed](go_on).
     #[inline]
     fn land(&self, completion: Completion) -> Option<Rc<Task>> {
@@ -330,7 +343,7 @@ impl Landing {
 #[inline]
 fn go_on(lp: &Loop, scheduler: &Scheduler, task: Rc<Task>, ticket: u64) {
     IN_OPERATION.set(false);
-    scheduler.resume_now(task, ticket);
+    scheduler.resume_now(lp, task, ticket);
     // Whoever waits for an operation again is in no deadlock.
     if !IN_OPERATION.get() {
         scheduler.look_around(lp);
@@ -356,9 +369,9 @@ enum TurnState {
 }
 
 impl Lane {
-    pub(super) fn new() -> Lane {
+    pub(super) fn new(what: WaitsFor) -> Lane {
         let line = RefCell::new(Line::new());
-        Lane { turn: Cell::new(TurnState::Free), line, landing: Landing::default() }
+        Lane { turn: Cell::new(TurnState::Free), line, landing: Landing::new(what) }
     }
 
     /// The caller's turn on this lane; first come, first served.
@@ -375,7 +388,7 @@ impl Lane {
     #[cold]
     fn wait_for_turn(&self, limit: Option<Instant>) -> io::Result<()> {
         self.turn.set(TurnState::Awaited);
-        let waiter = Waiter::new();
+        let waiter = Waiter::new().waiting_for(self.landing.what);
         let place = self.line.borrow_mut().join(waiter.waker(), ());
         let woken = waiter.wait(limit);
         // If it was woken, the lane was handed over; else nobody has done so, and nobody will.
@@ -608,10 +621,14 @@ impl Socket {
 ///
 /// # Errors
 /// As for all waits, and what comes of the operation.
-pub(super) fn operate(operation: Operation, timeout: Option<Duration>) -> io::Result<()> {
+pub(super) fn operate(
+    operation: Operation,
+    timeout: Option<Duration>,
+    what: WaitsFor,
+) -> io::Result<()> {
     with_caller(|caller| {
         let scheduler = Rc::downgrade(&Scheduler::of(caller.lp));
-        let single = Rc::new(Single { landing: Landing::default(), scheduler });
+        let single = Rc::new(Single { landing: Landing::new(what), scheduler });
         let limit = caller.limit(timeout);
         match caller.lp.submit(operation, &single, 0) {
             Submitted::Done(finished) => caller.done(&single.landing, finished)?,

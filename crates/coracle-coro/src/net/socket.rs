@@ -10,6 +10,7 @@
 use crate::net::operate::{Lane, no_loop, operate, wrong_loop};
 use crate::scheduler::Scheduler;
 use crate::sleep_until;
+use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
     Address, Backend, Completion, Descriptor, Finished, Handle, Operation, Payload, SocketKind,
     SocketOption, Submitted,
@@ -64,8 +65,8 @@ impl Socket {
             handle,
             home: scheduler.as_ptr(),
             scheduler,
-            reading: Lane::new(),
-            writing: Lane::new(),
+            reading: Lane::new(WaitsFor::Read(handle)),
+            writing: Lane::new(WaitsFor::Write(handle)),
             read_timeout: Cell::new(None),
             write_timeout: Cell::new(None),
             carried: Cell::new(false),
@@ -131,13 +132,15 @@ impl Socket {
     }
 
     pub(super) fn connect(&self, address: Address, timeout: Option<Duration>) -> io::Result<()> {
-        operate(Operation::Connect { socket: self.handle, address }, timeout)
+        let connect = Operation::Connect { socket: self.handle, address };
+        operate(connect, timeout, WaitsFor::Connect(self.handle))
     }
 
     /// Ends a direction, when all that was written before is out. Waits for that.
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.home()?;
-        operate(Operation::Shutdown { socket: self.handle, how }, None)
+        let shutdown = Operation::Shutdown { socket: self.handle, how };
+        operate(shutdown, None, WaitsFor::Write(self.handle))
     }
 
     /// The same without waiting for it.

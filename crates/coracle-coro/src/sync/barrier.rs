@@ -4,6 +4,7 @@ use crate::primitive::Lock;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::io;
 
@@ -70,7 +71,8 @@ impl Barrier {
         if self.arrive_last(&mut self.state.lock()) {
             return Ok(BarrierWaitResult { leader: true });
         }
-        let waiter = Waiter::new(); // which may refuse, or take its time: not under the lock
+        // It may refuse, or take its time: not under the lock.
+        let waiter = Waiter::new().waiting_for(WaitsFor::Barrier);
         let (ticket, generation) = {
             let mut state = self.state.lock();
             if self.arrive_last(&mut state) {

@@ -8,6 +8,7 @@ use crate::sync::channel_error::{
 use crate::sync::channel_wait;
 use crate::sync::failure::Failure;
 use crate::sync::select::{self, Arm, IntoArm};
+use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +195,13 @@ impl<T> Receiver<T> {
     /// There is no message and all senders are gone, or the coroutine was cancelled while it waited, or a
     /// [`timeout`](crate::timeout) around it was over.
     pub fn recv(&self) -> Result<T, RecvError> {
-        channel_wait::receive(&self.core)
+        self.recv_for(WaitsFor::Message)
+    }
+
+    /// The same for who uses it for something else.
+    #[inline]
+    pub(crate) fn recv_for(&self, what: WaitsFor) -> Result<T, RecvError> {
+        channel_wait::receive(&self.core, what)
     }
 
     /// Receives a message if that can be done at once.

@@ -6,12 +6,14 @@ use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendErro
 use crate::sync::failure::Failure;
 use crate::sync::line::Ticket;
 use crate::sync::select::{Arm, Party, Wait};
+use crate::waits_for::WaitsFor;
 use std::fmt;
 
 /// An arm that receives a message. See [`Receiver::receiving`].
 #[must_use = "an arm does nothing by itself"]
 pub struct Receiving<'a, T> {
     receiver: &'a Receiver<T>,
+    what: WaitsFor,
     /// Its place in the line.
     ticket: Option<Ticket>,
     /// What has come of it, if it is chosen.
@@ -20,7 +22,13 @@ pub struct Receiving<'a, T> {
 
 impl<'a, T> Receiving<'a, T> {
     pub(super) fn new(receiver: &'a Receiver<T>) -> Receiving<'a, T> {
-        Receiving { receiver, ticket: None, result: None }
+        Receiving { receiver, what: WaitsFor::Message, ticket: None, result: None }
+    }
+
+    /// Says what a message means, to who [looks](crate::seeing).
+    pub(crate) fn waiting_for(mut self, what: WaitsFor) -> Receiving<'a, T> {
+        self.what = what;
+        self
     }
 }
 
@@ -47,6 +55,10 @@ impl<T> Wait for Receiving<'_, T> {
         if let Some(message) = self.receiver.core.leave_receivers(ticket, None) {
             self.result = Some(Ok(message));
         }
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        self.what
     }
 
     fn is_chosen(&self) -> bool {
@@ -124,6 +136,10 @@ impl<T> Wait for Sending<'_, T> {
             Some(message) => *self.slot = Some(message),
             None => self.result = Some(Ok(())),
         }
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Room
     }
 
     fn is_chosen(&self) -> bool {

@@ -14,6 +14,7 @@ use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendErro
 use crate::sync::failure::Failure;
 use crate::sync::line::Ticket;
 use crate::waiter::{self, Waiter, Waker, Woken};
+use crate::waits_for::WaitsFor;
 
 /// Sends, and waits while there is no room.
 #[inline]
@@ -32,7 +33,7 @@ pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>
             ticket: queued.ticket,
             leave: |core, ticket| core.leave_senders(ticket, None),
         };
-        let (woken, lucky) = wait(waiter, &queued);
+        let (woken, lucky) = wait(waiter, &queued, WaitsFor::Room);
         std::mem::forget(place);
         message = match core.leave_senders(queued.ticket, lucky) {
             None => return Ok(()),
@@ -46,7 +47,7 @@ pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>
 
 /// Receives, and waits while there is nothing.
 #[inline]
-pub(super) fn receive<T>(core: &Core<T>) -> Result<T, RecvError> {
+pub(super) fn receive<T>(core: &Core<T>, what: WaitsFor) -> Result<T, RecvError> {
     loop {
         let mut waiter = None;
         let queued = match core.receive_or_join(|| begin(&mut waiter)) {
@@ -61,7 +62,7 @@ pub(super) fn receive<T>(core: &Core<T>) -> Result<T, RecvError> {
             ticket: queued.ticket,
             leave: |core, ticket| core.leave_receivers(ticket, None),
         };
-        let (woken, lucky) = wait(waiter, &queued);
+        let (woken, lucky) = wait(waiter, &queued, what);
         std::mem::forget(place);
         if let Some(message) = core.leave_receivers(queued.ticket, lucky) {
             return Ok(message);
@@ -81,10 +82,10 @@ fn begin(place: &mut Option<Waiter>) -> (Waker, usize) {
 }
 
 /// How the wait has ended; and if it was looked for a moment, whether that was of use.
-fn wait(waiter: Option<Waiter>, queued: &Queued) -> (Woken, Option<bool>) {
+fn wait(waiter: Option<Waiter>, queued: &Queued, what: WaitsFor) -> (Woken, Option<bool>) {
     let waiter = waiter.expect("who has joined the line has begun to wait");
     let lucky = queued.hopeful.then(|| waiter.is_woken_in_a_moment());
-    (waiter.wait(None), lucky)
+    (waiter.waiting_for(what).wait(None), lucky)
 }
 
 /// Why a wait has ended without success.

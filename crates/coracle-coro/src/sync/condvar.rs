@@ -6,6 +6,7 @@ use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::sync::mutex::MutexGuard;
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -178,7 +179,7 @@ impl Condvar {
         deadline: Option<Instant>,
     ) -> io::Result<(MutexGuard<'a, T>, WaitTimeoutResult)> {
         let (mutex, outer) = (MutexGuard::mutex(&guard), deadline::limit());
-        let waiter = Waiter::new();
+        let waiter = Waiter::new().waiting_for(WaitsFor::Condvar);
         // Before the mutex is unlocked: whoever changes something after that finds us here.
         let ticket = self.line.lock().join(waiter.waker(), ());
         drop(guard);

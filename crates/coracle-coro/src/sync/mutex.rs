@@ -3,6 +3,7 @@
 
 use crate::sync::deadline;
 use crate::sync::permits::Permits;
+use crate::waits_for::WaitsFor;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;
@@ -132,7 +133,7 @@ impl<T: ?Sized> Mutex<T> {
 
     #[inline]
     fn lock_until(&self, deadline: Option<Instant>) -> io::Result<MutexGuard<'_, T>> {
-        self.permits.acquire(1, deadline)?;
+        self.permits.acquire(1, deadline, WaitsFor::Mutex)?;
         Ok(MutexGuard::new(self))
     }
 

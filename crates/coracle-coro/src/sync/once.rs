@@ -6,6 +6,7 @@ use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::sync::permits::Permits;
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -117,7 +118,7 @@ impl<T> OnceLock<T> {
         if let Some(value) = self.get() {
             return Ok(value);
         }
-        self.turn.acquire(1, None)?;
+        self.turn.acquire(1, None, WaitsFor::Once)?;
         let _turn = Turn(&self.turn);
         if self.get().is_none() {
             // Somebody may have set one meanwhile. Ours is dropped then.
@@ -173,7 +174,8 @@ impl<T> OnceLock<T> {
         if let Some(value) = self.get() {
             return Ok(value);
         }
-        let waiter = Waiter::new(); // which may refuse, or take its time: not under the lock
+        // It may refuse, or take its time: not under the lock.
+        let waiter = Waiter::new().waiting_for(WaitsFor::Once);
         let ticket = {
             let mut line = self.line.lock();
             // Who sets it comes for the lock after that, so he has been here already, or will be.

@@ -19,6 +19,7 @@ use crate::primitive::{AtomicUsize, Lock};
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -64,8 +65,13 @@ impl Permits {
 
     /// Takes `count` of them, when it is its turn and they are there.
     #[inline]
-    pub(crate) fn acquire(&self, count: usize, deadline: Option<Instant>) -> Result<(), Failure> {
-        if self.try_acquire(count) { Ok(()) } else { self.wait(count, deadline) }
+    pub(crate) fn acquire(
+        &self,
+        count: usize,
+        deadline: Option<Instant>,
+        what: WaitsFor,
+    ) -> Result<(), Failure> {
+        if self.try_acquire(count) { Ok(()) } else { self.wait(count, deadline, what) }
     }
 
     /// Gives `count` back, or new ones.
@@ -78,8 +84,9 @@ impl Permits {
     }
 
     #[cold]
-    fn wait(&self, count: usize, deadline: Option<Instant>) -> Result<(), Failure> {
-        let waiter = Waiter::new(); // which may refuse, or take its time: before anything is locked
+    fn wait(&self, count: usize, deadline: Option<Instant>, what: WaitsFor) -> Result<(), Failure> {
+        // It may refuse, or take its time: before anything is locked.
+        let waiter = Waiter::new().waiting_for(what);
         let ticket = {
             let mut line = self.line.lock();
             if self.take_or_announce(count) {

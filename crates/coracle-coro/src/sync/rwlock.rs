@@ -3,6 +3,7 @@
 
 use crate::sync::deadline;
 use crate::sync::permits::Permits;
+use crate::waits_for::WaitsFor;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;
@@ -171,12 +172,12 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     fn read_until(&self, deadline: Option<Instant>) -> io::Result<RwLockReadGuard<'_, T>> {
-        self.permits.acquire(1, deadline)?;
+        self.permits.acquire(1, deadline, WaitsFor::ReadLock)?;
         Ok(RwLockReadGuard { lock: self })
     }
 
     fn write_until(&self, deadline: Option<Instant>) -> io::Result<RwLockWriteGuard<'_, T>> {
-        self.permits.acquire(LIMIT_READERS, deadline)?;
+        self.permits.acquire(LIMIT_READERS, deadline, WaitsFor::WriteLock)?;
         Ok(RwLockWriteGuard::new(self))
     }
 

@@ -20,6 +20,7 @@ use crate::sync::chance;
 use crate::sync::deadline;
 use crate::sync::failure::Failure;
 use crate::waiter::{Waiter, Waker, Woken};
+use crate::waits_for::WaitsFor;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -212,6 +213,11 @@ pub trait Wait {
         None
     }
 
+    /// What is waited for in it.
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Something
+    }
+
     /// Whether its output can tell of a failure.
     fn can_fail(&self) -> bool {
         true
@@ -275,9 +281,19 @@ fn earliest(arms: &[&mut dyn Wait]) -> (usize, Option<Instant>) {
     }
 }
 
+/// The one thing that is waited for beside time, or how many there are.
+fn what(arms: &[&mut dyn Wait]) -> WaitsFor {
+    let mut others = arms.iter().filter(|arm| arm.deadline().is_none());
+    match (others.next(), others.next()) {
+        (Some(only), None) => only.waits_for(),
+        (None, _) if arms.len() == 1 => arms[0].waits_for(),
+        _ => WaitsFor::Arms(arms.len()),
+    }
+}
+
 /// In the lines of all arms, until woken.
 fn wait(arms: &mut [&mut dyn Wait], deadline: Option<Instant>) -> Woken {
-    let waiter = Waiter::new();
+    let waiter = Waiter::new().waiting_for(what(arms));
     // Every wait that goes on at the same time has its arms elsewhere.
     let party = Party { waker: waiter.waker(), name: arms.as_ptr().addr() };
     let lines = Lines(arms);
@@ -386,6 +402,10 @@ impl Wait for After {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        self.deadline.map_or(WaitsFor::Something, WaitsFor::Time)
     }
 
     fn can_fail(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::sync::deadline;
 use crate::sync::permits::{LIMIT_PERMITS, Permits};
+use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -53,7 +54,12 @@ impl Semaphore {
     /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
     /// around it is over.
     pub fn acquire(&self, count: usize) -> io::Result<Permit<'_>> {
-        self.permits.acquire(count, None)?;
+        self.acquire_for(count, WaitsFor::Permits(count))
+    }
+
+    /// The same for who uses it for something else.
+    pub(crate) fn acquire_for(&self, count: usize, what: WaitsFor) -> io::Result<Permit<'_>> {
+        self.permits.acquire(count, None, what)?;
         Ok(Permit { semaphore: self, count })
     }
 
@@ -80,7 +86,7 @@ impl Semaphore {
     /// # Errors
     /// `TimedOut`, or as for [`acquire`](Semaphore::acquire).
     pub fn acquire_timeout(&self, count: usize, timeout: Duration) -> io::Result<Permit<'_>> {
-        self.permits.acquire(count, deadline::after(timeout))?;
+        self.permits.acquire(count, deadline::after(timeout), WaitsFor::Permits(count))?;
         Ok(Permit { semaphore: self, count })
     }
 

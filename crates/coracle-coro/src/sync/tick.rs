@@ -3,6 +3,7 @@
 use crate::deadline;
 use crate::sync::failure::Failure;
 use crate::sync::select::{Arm, IntoArm, Party, Wait};
+use crate::waits_for::WaitsFor;
 use std::cell::Cell;
 use std::io;
 use std::time::{Duration, Instant};
@@ -189,6 +190,10 @@ impl Wait for Ticking<'_> {
 
     fn deadline(&self) -> Option<Instant> {
         self.tick.due()
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        self.tick.due().map_or(WaitsFor::Something, WaitsFor::Time)
     }
 
     fn can_fail(&self) -> bool {

@@ -5,6 +5,7 @@ use crate::sync::deadline;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
 use crate::waiter::Waiter;
+use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -115,7 +116,8 @@ impl WaitGroup {
         if self.members() == 0 {
             return Ok(());
         }
-        let waiter = Waiter::new(); // which may refuse, or take its time: not under the lock
+        // It may refuse, or take its time: not under the lock.
+        let waiter = Waiter::new().waiting_for(WaitsFor::WaitGroup);
         let ticket = {
             let mut state = self.shared.lock();
             if state.members == 0 {

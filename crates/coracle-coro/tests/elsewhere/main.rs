@@ -10,6 +10,7 @@ mod harness;
 
 mod files;
 mod gate;
+mod listing;
 mod naming;
 mod offloading;
 mod pooling;
@@ -95,6 +96,9 @@ suite! {
             s55_too_many_waiters_are_refused,
             s55_pool_that_could_have_no_connection_is_refused,
         }
+        listing::{
+            s49_list_says_who_waits_for_a_pool,
+        }
     }
     threads: {
         offloading::{
@@ -118,6 +122,9 @@ suite! {
         }
         pooling::{
             s55_threads_and_coroutines_share_a_pool,
+        }
+        listing::{
+            s49_list_says_who_waits_for_another_thread,
         }
     }
     sim: {

@@ -188,7 +188,19 @@ suite! {
             s24_select_takes_each_message_once,
         }
         seeing::{
+            s42_who_never_rests_does_not_starve_the_loop,
             s49_list_has_name_state_and_place,
+            s49_list_says_what_is_waited_for,
+            s49_list_says_which_lock_is_waited_for,
+            s49_list_says_what_several_and_signals_wait_for,
+            s49_backtrace_of_one_that_waits_has_the_users_frames,
+            s49_backtrace_goes_through_other_stacks,
+            s49_looking_wakes_nobody,
+            s49_one_with_little_stack_left_is_not_asked,
+            s49_thread_looks_at_a_loop,
+            s49_loop_that_nobody_runs_does_not_answer,
+            s50_backtrace_of_std_goes_through_the_switch,
+            s51_counters_count,
         }
     }
     sim: {
@@ -209,6 +221,10 @@ suite! {
         waiting::{
             s14_sleep_is_exact,
             s16_timeout_is_exact,
+        }
+        seeing::{
+            s49_leaked_one_is_listed_and_counted,
+            s51_parked_time_is_exact,
         }
     }
 }

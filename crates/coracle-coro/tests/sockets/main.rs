@@ -8,6 +8,7 @@ mod accepting;
 mod cancelling;
 mod closing;
 mod limiting;
+mod listing;
 mod seeds;
 mod selecting;
 mod serving;
@@ -128,6 +129,10 @@ suite! {
             g5_error_and_panic_end_one_connection,
             g5_cancelled_server_lets_its_connections_end,
         }
+        listing::{
+            s49_list_says_which_socket_is_waited_for,
+            s49_list_says_who_connects,
+        }
     }
     real: {
         transferring::{
@@ -149,6 +154,10 @@ suite! {
         }
         seeds::{
             t4_cancels_leak_nothing_whatever_happens,
+        }
+        listing::{
+            s49_time_of_a_wait_after_a_completion_is_exact,
+            s51_who_ends_by_a_completion_waits_no_more,
         }
     }
 }

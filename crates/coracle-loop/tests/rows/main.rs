@@ -14,6 +14,7 @@ mod panicking;
 mod pool;
 mod posting;
 mod process;
+mod pulse;
 mod signals;
 #[path = "../strace/mod.rs"]
 mod strace;
@@ -145,6 +146,11 @@ suite! {
             c6_accept_of_many_results_is_refused_by_operate,
             idle_timer_fires_after_the_last_touch,
             idle_timer_that_is_dropped_never_fires,
+        }
+        pulse::{
+            s43_pulse_tells_turns_apart,
+            s43_busy_loop_has_a_pulse,
+            s43_loops_are_listed_as_long_as_they_live,
         }
         turning::{
             b1_handles_cross_threads_and_loops_do_not,
