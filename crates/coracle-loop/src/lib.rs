@@ -170,7 +170,8 @@ impl Loop {
 
     /// The loop whose turn it is on this thread. `None` outside of callbacks.
     pub fn current() -> Option<Loop> {
-        CURRENT.with_borrow(Clone::clone)
+        // A thread that is about to end has no thread-locals any more, and no turn either.
+        CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }
 
     /// Whether it is the loop whose turn it is on this thread. Cheaper than [`current`](Loop::current).
