@@ -54,6 +54,7 @@
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
 //! | here | [`run`], [`spawn`], [`scope`], [`sleep`], …: coroutines, with the names of `std::thread` |
 //! | [`seeing`] | what coroutines and loops do: lists, backtraces, counters, a watchdog |
+//! | [`future`] | [`block_on`], [`spawn_future`], …: `async` and `await` on the same loop |
 //! | [`sync`] | locks, channels and [`select!`], between coroutines and threads |
 //! | [`fs`], [`offload`] | files, and any work that blocks, on threads; only the coroutine waits |
 //! | [`names`], [`conn_pool`] | names of hosts, looked up once; connections that are kept |
@@ -69,13 +70,14 @@
 
 pub use coracle_coro as coro;
 pub use coracle_coro::{
-    Coroutine, Generator, JoinError, JoinHandle, Runtime, SpawnOn, coroutine_local, coroutines,
-    current, deadline, in_span, join_all, lookup_host, loops, no_park, offload, offload_scoped,
-    on_big_stack, park, park_timeout, race, race_all, run, run_on, scope, select, shield,
-    shield_until, signals, sleep, sleep_until, spawn, spawn_anywhere, spawn_on, timeout, yield_now,
+    Coroutine, Generator, JoinError, JoinHandle, Runtime, SpawnOn, block_on, coroutine_local,
+    coroutines, current, deadline, in_span, join_all, lookup_host, loops, no_park, offload,
+    offload_scoped, on_big_stack, park, park_timeout, race, race_all, run, run_on, scope, select,
+    shield, shield_until, signals, sleep, sleep_until, spawn, spawn_anywhere, spawn_future,
+    spawn_on, timeout, yield_now,
 };
 #[doc(no_inline)]
-pub use coracle_coro::{conn_pool, fs, generator, names, seeing, sync};
+pub use coracle_coro::{conn_pool, fs, future, generator, names, seeing, sync};
 #[doc(no_inline)]
 pub use coracle_demux as demux;
 pub use coracle_loop::{

@@ -235,6 +235,35 @@ fn r1_chat_tells_everybody_else_on_every_backend() {
 }
 
 #[test]
+fn t2_three_styles_serve_one_connection_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut inn = Running::start("15_three_styles", &["127.0.0.1:0"], backend);
+        let line = inn.line();
+        let mut stream = TcpStream::connect(line.strip_prefix("open on ").unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"soup\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(&stream).read_line(&mut answer).unwrap();
+        assert_eq!(answer, "one soup, hot\n", "{backend}");
+
+        // Each style had its part in it, one after the other, and all on one thread.
+        let said: Vec<String> = (0..4).map(|_| inn.line()).collect();
+        let (said, threads): (Vec<_>, Vec<_>) =
+            said.iter().map(|line| line.rsplit_once("    ").expect("a thread")).unzip();
+        let styles = [
+            "callback  somebody wants soup",
+            "coroutine orders soup",
+            "future    has cooked soup",
+            "coroutine serves soup",
+        ];
+        assert_eq!(said, styles, "{backend}");
+        assert!(threads.iter().all(|thread| *thread == threads[0]), "{backend}: {threads:?}");
+        inn.signal("TERM");
+        assert!(inn.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
 fn generators_feed_walk_and_average() {
     let output = run("13_generator", &[]);
     for line in [

@@ -1,5 +1,6 @@
 //! Noticing that nothing can happen any more: every coroutine waits, and nobody is left who could wake one.
 
+use crate::future::FutureInfo;
 use crate::seeing::{self, CoroutineInfo};
 use coracle_loop::Loop;
 use std::fmt::Write;
@@ -20,9 +21,12 @@ fn is_single_threaded() -> bool {
 }
 
 /// Who waits, one in a line.
-pub(crate) fn describe(waiting: &[CoroutineInfo]) -> io::Error {
+pub(crate) fn describe(waiting: &[CoroutineInfo], futures: &[FutureInfo]) -> io::Error {
     let mut text = "deadlock: every coroutine waits, and nobody is left to wake one".to_owned();
     for info in waiting {
+        write!(text, "\n  {info}").expect("a String takes everything");
+    }
+    for info in futures {
         write!(text, "\n  {info}").expect("a String takes everything");
     }
     io::Error::new(io::ErrorKind::Deadlock, text)

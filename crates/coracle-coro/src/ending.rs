@@ -14,7 +14,8 @@
 //!           DETACHED ──────────────────────────────► or never makes it
 //! ```
 //!
-//! There is one handle, so there is one who waits. If both are coroutines of one loop (HERE), then neither of them
+//! There is one handle, so there is one who waits: a coroutine, a thread, or whoever polls the handle as a future,
+//! whose waker stays until the next poll. If both are coroutines of one loop (HERE), then neither of them
 //! can do anything while the other does, and it costs no atomic operation.
 #![allow(unsafe_code)]
 
@@ -140,6 +141,11 @@ impl Ending {
         self.state.load(Ordering::Acquire) >= OVER
     }
 
+    /// Whether the handle has had the result.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TAKEN
+    }
+
     /// The result, if there is one by now. `None` inside if there will be none.
     ///
     /// # Safety
@@ -158,8 +164,8 @@ impl Ending {
     /// Has `waker` woken at the end. False if it is over, and there is no need to wait.
     ///
     /// # Safety
-    /// By the handle. If `here`, then by a coroutine of the same loop as the one it waits for, whose waker is lent
-    /// until [`leave`](Ending::leave) or [`detach`](Ending::detach).
+    /// By the handle, if it is [open](Ending::reopen). If `here`, then by a coroutine of the same loop as the one
+    /// it waits for, whose waker is lent until [`leave`](Ending::leave) or [`detach`](Ending::detach).
     #[inline]
     pub(crate) unsafe fn expect(&self, waker: ManuallyDrop<Waker>, here: bool) -> bool {
         // SAFETY: the coroutine does not look at it in a state without a waker.
@@ -177,6 +183,15 @@ impl Ending {
             self.drop_waker();
         }
         open
+    }
+
+    /// Sees to it that nobody waits, so that somebody may. False if it is over.
+    ///
+    /// # Safety
+    /// By the handle.
+    #[inline]
+    pub(crate) unsafe fn reopen(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN || self.take_waker_back(OPEN)
     }
 
     /// Nobody waits any more, if anybody does.

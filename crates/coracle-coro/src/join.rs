@@ -3,6 +3,7 @@
 
 use crate::coroutine::Coroutine;
 use crate::deadline;
+use crate::future::wait::FutureWait;
 use crate::waiter::{Waiter, Waker, Woken};
 use crate::waits_for::WaitsFor;
 use std::any::Any;
@@ -11,6 +12,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Mutex;
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -152,6 +154,21 @@ impl<T> JoinHandle<T> {
         &self.coroutine
     }
 
+    /// What it left, for a future that waits.
+    pub(crate) fn poll_join(&self, cx: &Context<'_>) -> Poll<thread::Result<T>> {
+        let ending = &self.coroutine.sleeper().ending;
+        assert!(!ending.is_taken(), "a handle was polled after it was ready");
+        // SAFETY: this is the handle.
+        if unsafe { ending.reopen() } {
+            let waker = FutureWait::told(Some(cx.waker().clone())).waker();
+            // SAFETY: as above, and it is open; the waker is not lent.
+            if unsafe { ending.expect(ManuallyDrop::new(waker), false) } {
+                return Poll::Pending;
+            }
+        }
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
     /// What it left, or why there is nothing yet.
     fn wait(&self, deadline: Option<Instant>) -> Result<thread::Result<T>, Woken> {
         if let Some(result) = self.take() {
@@ -159,6 +176,11 @@ impl<T> JoinHandle<T> {
         }
         let sleeper = self.coroutine.sleeper();
         let waiter = Waiter::new().waiting_for(WaitsFor::End(self.coroutine.id()));
+        // It may have been polled as a future before, and then it may be over by now.
+        // SAFETY: this is the handle.
+        if unsafe { !sleeper.ending.reopen() } {
+            return self.take().ok_or(Woken::Woken);
+        }
         let here = waiter.is_of_the_loop_of(sleeper);
         let waker = if here {
             // SAFETY: it is not dropped, and not used after `leave`, below, or, after a panic, after `detach`.
@@ -167,7 +189,7 @@ impl<T> JoinHandle<T> {
         } else {
             ManuallyDrop::new(waiter.waker())
         };
-        // SAFETY: this is the handle, and `here` says how it is.
+        // SAFETY: this is the handle, it is open, and `here` says how it is.
         let woken = unsafe {
             if sleeper.ending.expect(waker, here) {
                 let woken = waiter.wait(deadline);
@@ -248,7 +270,7 @@ pub(crate) fn report(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// What a panic said.
-fn message(payload: &(dyn Any + Send)) -> &str {
+pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
 }

@@ -41,6 +41,7 @@
 //! | | [`signals`](signals()): waiting for a signal of the system |
 //! | `std::fs` | [`fs`]: files; [`offload`](offload()): any work that blocks, on a thread of the worker pool |
 //! | | [`lookup_host`], [`names`]: names of hosts; [`conn_pool`]: connections that are kept |
+//! | | [`future`]: `async` and `await` on the same loop: [`block_on`], [`spawn_future`] |
 //! | | [`Generator`]: a function that hands out values on its way; needs no loop |
 //!
 //! # A coroutine stays where it is
@@ -79,6 +80,7 @@ mod deadlock;
 mod ending;
 mod failures;
 pub mod fs;
+pub mod future;
 pub mod generator;
 mod group;
 mod inbox;
@@ -118,6 +120,8 @@ mod waits_for;
 pub use big_stack::on_big_stack;
 pub use coroutine::{Coroutine, CoroutineId, current};
 pub use deadline::{deadline, timeout};
+#[doc(inline)]
+pub use future::{block_on, spawn_future};
 #[doc(inline)]
 pub use generator::Generator;
 pub use join::{JoinError, JoinHandle};

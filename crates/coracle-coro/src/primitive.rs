@@ -1,9 +1,9 @@
 //! What std has for threads that share something. Nobody holds a lock of this kind while he waits.
 //!
-//! It stands here so that `tests/hand_over_model.rs` and `tests/join_model.rs` can put loom's in its place.
+//! It stands here so that the models in `tests` can put loom's in its place.
 
 use std::cell::UnsafeCell;
-pub(crate) use std::sync::atomic::{AtomicU8, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lock for a few lines at a time, in which nothing runs that is not ours.

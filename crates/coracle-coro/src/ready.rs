@@ -28,6 +28,12 @@ impl Ready {
         self.last.get().is_null()
     }
 
+    /// The last, to be compared and not followed; null if there is none.
+    #[inline]
+    pub(crate) fn last(&self) -> *const Task {
+        self.last.get()
+    }
+
     /// How many there are; they are counted.
     pub(crate) fn len(&self) -> usize {
         let Some(first) = self.first.take() else { return 0 };

@@ -14,7 +14,7 @@ use std::rc::Rc;
 const MAIN_STACK_BYTES: usize = 8 << 20;
 
 /// Makes a loop, and runs `f` as its first coroutine, called `main`. Returns what `f` returned, when it *and
-/// every coroutine of the loop* is over: no child outlives it.
+/// every coroutine and [future](crate::future) of the loop* is over: no child outlives it.
 ///
 /// Whoever stops the loop ([`LoopHandle::stop`](coracle_loop::LoopHandle::stop)) cancels all its coroutines;
 /// they are waited for all the same. If none is left but such as were cancelled and [would not

@@ -10,10 +10,13 @@
 //!                              (FIFO)             ├─► gave way: back to ready
 //!                                                 └─► over: its stack goes back to the pool
 //! ```
+//!
+//! Futures have a table of their own (`future/table.rs`), and their turn in the same order.
 
 use crate::coroutine::Ids;
 use crate::current;
 use crate::deadlock;
+use crate::future::table::{self, Futures};
 use crate::group::Member;
 use crate::inbox::Inbox;
 use crate::join::JoinHandle;
@@ -32,11 +35,12 @@ use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::panic::Location;
+use std::ptr::null;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How many coroutines one turn of the loop runs.
+/// How many coroutines and futures one turn of the loop runs.
 const RESUMES_PER_TURN: usize = 1024;
 
 /// How many tasks that are over are kept for the next who is spawned.
@@ -55,7 +59,15 @@ pub(crate) struct Scheduler {
     /// How many are not over.
     living: Cell<usize>,
     ready: Ready,
+    /// Futures that are ready have their turn behind this task, which is in the queue; null if none are.
+    futures_behind: Cell<*const Task>,
+    /// It is their turn.
+    futures_due: Cell<bool>,
     spare: RefCell<Vec<Rc<Task>>>,
+    /// What runs without a stack.
+    pub(crate) futures: Futures,
+    /// How many futures are not over, and how much else is still to be done beside coroutines.
+    others: Cell<usize>,
     ids: Ids,
     inbox: Arc<Inbox>,
     /// Memory for what comes in next.
@@ -88,7 +100,11 @@ impl Scheduler {
             tasks: RefCell::default(),
             living: Cell::new(0),
             ready: Ready::new(),
+            futures_behind: Cell::new(null()),
+            futures_due: Cell::new(false),
             spare: RefCell::default(),
+            futures: Futures::default(),
+            others: Cell::new(0),
             ids: Ids::new(),
             inbox: Arc::default(),
             emptied: Cell::default(),
@@ -191,6 +207,14 @@ impl Scheduler {
         self.queue(task);
     }
 
+    /// Has a future polled, later. Only in a turn of the loop.
+    pub(crate) fn enter_future(&self, lp: &Loop, shell: Arc<table::Shell>, body: table::Body) {
+        self.other_entered();
+        shell.settle(self);
+        let key = self.futures.enter(lp.now(), shell, body);
+        self.push_future(key);
+    }
+
     // --- Ready -----------------------------------------------------------------------------------------
 
     /// The wait with this ticket has ended: whoever is still in it goes on.
@@ -223,6 +247,24 @@ impl Scheduler {
         self.queue(task);
     }
 
+    /// The same for a future, by its key.
+    pub(crate) fn push_future(&self, key: table::Key) {
+        if self.futures.push(key) {
+            self.give_futures_a_turn();
+        }
+    }
+
+    /// Behind all that are ready now.
+    fn give_futures_a_turn(&self) {
+        match self.ready.last() {
+            last if last.is_null() => self.futures_due.set(true),
+            last => self.futures_behind.set(last),
+        }
+        if !self.awake.get() {
+            self.wake_up();
+        }
+    }
+
     #[inline(always)]
     fn queue(&self, task: Rc<Task>) {
         self.ready.push(task);
@@ -248,7 +290,7 @@ impl Scheduler {
     }
 
     pub(crate) fn has_nobody_ready(&self) -> bool {
-        self.ready.is_empty()
+        self.ready.is_empty() && !self.futures_due.get()
     }
 
     /// Wakes of other threads: as many at a time as there are.
@@ -277,12 +319,24 @@ impl Scheduler {
     fn run_ready(&self, lp: &Loop) {
         self.now.set(lp.now());
         self.counters.begin_turn(lp.now());
-        for _ in 0..RESUMES_PER_TURN {
+        let mut left = RESUMES_PER_TURN;
+        while left > 0 {
+            left -= 1;
             if self.is_forked() {
                 return; // one of them has forked, and this is the copy
             }
+            if self.futures_due.get() {
+                left -= self.run_futures(left);
+                continue;
+            }
             match self.ready.pop() {
-                Some(task) => self.resume(task),
+                Some(task) => {
+                    if Rc::as_ptr(&task) == self.futures_behind.get() {
+                        self.futures_behind.set(null());
+                        self.futures_due.set(true);
+                    }
+                    self.resume(task);
+                }
                 None => {
                     self.awake.set(false);
                     self.counters.end_turn(self.waiting());
@@ -295,10 +349,27 @@ impl Scheduler {
         defer(lp);
     }
 
+    /// Polls the futures that are ready, one and up to `more`: how many more that were. Those that become so
+    /// meanwhile are behind all others.
+    #[cold]
+    #[inline(never)]
+    fn run_futures(&self, more: usize) -> usize {
+        self.futures_due.set(false);
+        let ran = self.futures.run(more + 1, || self.is_forked());
+        if ran.again {
+            self.give_futures_a_turn();
+        }
+        for _ in 0..ran.over {
+            self.other_left();
+        }
+        ran.count.saturating_sub(1)
+    }
+
     /// If nothing can happen any more, says so, and cancels all: that is the only way on.
     pub(crate) fn look_for_deadlock(&self, lp: &Loop) {
         if self.stop_when_empty.get() && !self.is_empty() && deadlock::is_certain(lp) {
-            let error = deadlock::describe(&seeing::list(lp, self, 0));
+            let futures = self.futures.list(lp.now());
+            let error = deadlock::describe(&seeing::list(lp, self, 0), &futures);
             tracing::error!("{error}");
             self.deadlock.borrow_mut().get_or_insert(error);
             self.cancel_all();
@@ -443,7 +514,7 @@ impl Scheduler {
         if !self.stop_when_empty.get() {
             return;
         }
-        let left = self.living.get();
+        let left = self.living.get() + self.others.get();
         if left == 0 {
             self.stop_when_empty.set(false);
             current_loop().stop();
@@ -458,9 +529,34 @@ impl Scheduler {
         leak::exit(&leaked)
     }
 
-    /// Whether it has no coroutine.
+    /// One more future, or something else that is to be done before the end.
+    fn other_entered(&self) {
+        self.others.set(self.others.get() + 1);
+        if let Some(member) = self.group.get() {
+            member.entered();
+        }
+    }
+
+    /// One of those is over, in a turn of the loop.
+    fn other_left(&self) {
+        self.others.set(self.others.get() - 1);
+        match self.group.get() {
+            Some(member) => member.left(self.leaked.get()),
+            None => self.settle(),
+        }
+    }
+
+    /// Keeps a `run` of this loop from returning until it is dropped: something is still to be done. Only in a
+    /// turn of the loop.
+    pub(crate) fn hold(lp: &Loop) -> Hold {
+        let scheduler = Scheduler::of(lp);
+        scheduler.other_entered();
+        Hold(scheduler)
+    }
+
+    /// Whether it has no coroutine, and no future, and nobody [holds](Scheduler::hold) it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.living() == 0
+        self.living() + self.others.get() == 0
     }
 
     /// How many coroutines it has.
@@ -468,7 +564,7 @@ impl Scheduler {
         self.living.get()
     }
 
-    /// Stops the loop when the last coroutine is over.
+    /// Stops the loop when the last coroutine is over, and the last future.
     pub(crate) fn stop_when_empty(&self) {
         self.stop_when_empty.set(true);
     }
@@ -491,6 +587,7 @@ impl Scheduler {
         for task in self.tasks() {
             task.sleeper().cancel();
         }
+        self.futures.cancel_all();
     }
 
     // --- Seeing ----------------------------------------------------------------------------------------
@@ -531,6 +628,18 @@ impl Scheduler {
     pub(crate) fn tasks(&self) -> Vec<Rc<Task>> {
         let tasks = self.tasks.borrow();
         tasks.values().filter(|task| !task.is_spare.get()).cloned().collect()
+    }
+}
+
+/// See [`Scheduler::hold`].
+pub(crate) struct Hold(Rc<Scheduler>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Else the loop is gone, and nobody runs it.
+        if self.0.is_turning() {
+            self.0.other_left();
+        }
     }
 }
 

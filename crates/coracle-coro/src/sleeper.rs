@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Whoever has ended a wait then tells the one who waits: a thread is unparked; a coroutine is put at the end
-//! of its loop's queue, directly if that is the loop of the caller, and else by a posted job.
+//! of its loop's queue, directly if that is the loop of the caller, and else by a posted job; a future's waker is
+//! woken.
 //!
 //! `park` has a second word: nothing, a permit, or the ticket of the wait that an `unpark` is to end. And a cancel
 //! is a flag that is looked at when a wait begins. So that a wait that begins at the same moment is struck as
@@ -24,6 +25,7 @@ use crate::coroutine::CoroutineId;
 use crate::current::Caller;
 use crate::ending::Ending;
 use crate::inbox::{self, Inbox};
+use crate::primitive::Lock;
 use crate::scheduler::Scheduler;
 use crate::task::Key;
 use crate::waiter::Woken;
@@ -34,6 +36,7 @@ use std::panic::Location;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::task;
 use std::thread::{self, Thread};
 
 /// The states of a wait, in the two low bits of the word.
@@ -79,6 +82,8 @@ enum Home {
         scheduler: AtomicPtr<Scheduler>,
         inbox: OnceLock<Arc<Inbox>>,
     },
+    /// Whoever polls the future that waits, if it was polled since.
+    Future(Lock<Option<task::Waker>>),
 }
 
 impl Sleeper {
@@ -97,6 +102,11 @@ impl Sleeper {
         let thread = thread::current();
         let name = thread.name().map(Box::from);
         Sleeper::new(Home::Thread(thread), CoroutineId::next(), name, Location::caller())
+    }
+
+    /// One wait of a future, whoever polls it.
+    pub(crate) fn of_future(waker: Option<task::Waker>) -> Sleeper {
+        Sleeper::new(Home::Future(Lock::new(waker)), CoroutineId::next(), None, Location::caller())
     }
 
     fn new(
@@ -180,6 +190,18 @@ impl Sleeper {
         matches!(&self.home, Home::Loop { handle, .. } if handle.is_same(other))
     }
 
+    /// Whom to tell, if it is a future that waits. Whoever calls looks at the outcome after this.
+    pub(crate) fn set_waker(&self, waker: &task::Waker) {
+        let Home::Future(place) = &self.home else { return };
+        let mut told = place.lock();
+        if told.as_ref().is_some_and(|told| told.will_wake(waker)) {
+            return;
+        }
+        let former = told.replace(waker.clone());
+        drop(told);
+        drop(former); // which may be the last of somebody's
+    }
+
     // --- Waiting ---------------------------------------------------------------------------------------
 
     /// Begins a wait; returns its ticket. Only by the one who waits.
@@ -191,7 +213,7 @@ impl Sleeper {
             // Nobody knows of this wait before its waker was given away, and what strikes it comes from this
             // thread.
             Home::Loop { .. } => self.word.store(open, Ordering::Release),
-            Home::Thread(_) => self.word.store(open, Ordering::SeqCst),
+            Home::Thread(_) | Home::Future(_) => self.word.store(open, Ordering::SeqCst),
         }
         ticket
     }
@@ -236,6 +258,12 @@ impl Sleeper {
     pub(crate) fn tell(&self, ticket: u64) {
         match &self.home {
             Home::Thread(thread) => thread.unpark(),
+            Home::Future(waker) => {
+                let waker = waker.lock().take();
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
             Home::Loop { handle, key, scheduler, inbox } => {
                 let key = Key::from(KeyData::from_ffi(key.load(Ordering::Relaxed)));
                 if handle.is_current() {

@@ -35,6 +35,7 @@ mod channel;
 mod channel_arms;
 mod channel_core;
 mod channel_error;
+mod channel_futures;
 mod channel_wait;
 mod condvar;
 mod deadline;
@@ -43,6 +44,7 @@ pub(crate) mod line;
 mod mutex;
 mod once;
 mod permits;
+mod permits_future;
 mod rwlock;
 pub(crate) mod select;
 mod semaphore;
@@ -57,9 +59,11 @@ pub use channel_arms::{Receiving, Sending};
 pub use channel_error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
+pub use channel_futures::{RecvFuture, SendFuture};
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
+pub use permits_future::{AcquireFuture, LockFuture};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[doc(hidden)]
 pub use select::{__choose, __choose_now, Wait};

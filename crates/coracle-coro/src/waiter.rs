@@ -41,7 +41,7 @@ const LUCKY_LOOKS: u32 = 16;
 
 /// What is said to who waits in a callback.
 pub(crate) const REFUSAL: &str = "cannot wait in a callback of a loop, which would wait with it: \
-     `spawn` a coroutine from here, and wait there";
+     `spawn` a coroutine from here, and wait there; a future that the loop polls awaits instead";
 
 /// How a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

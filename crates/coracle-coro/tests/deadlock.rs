@@ -2,17 +2,18 @@
 //! could not know.
 
 use coracle_coro::net::UnixStream;
-use coracle_coro::{Builder, current, park, run, sleep, spawn};
+use coracle_coro::{Builder, current, park, run, sleep, spawn, spawn_future};
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 fn main() {
     s49_deadlock_is_reported_with_the_list();
     deadlock_after_the_last_operation_is_reported();
+    s49_futures_are_in_the_list_of_a_deadlock();
     sleeping_is_no_deadlock();
     reading_is_no_deadlock();
     other_thread_may_come_to_the_rescue();
-    println!("5 facts hold");
+    println!("6 facts hold");
 }
 
 fn s49_deadlock_is_reported_with_the_list() {
@@ -83,4 +84,14 @@ fn other_thread_may_come_to_the_rescue() {
         park()
     })
     .expect("the thread unparks it");
+}
+
+fn s49_futures_are_in_the_list_of_a_deadlock() {
+    let error = run(|| {
+        spawn_future(std::future::pending::<()>());
+        Ok(())
+    })
+    .expect_err("nobody wakes the future");
+    assert_eq!(error.kind(), ErrorKind::Deadlock);
+    assert!(error.to_string().contains("a future is Waiting, spawned at"), "{error}");
 }

@@ -8,8 +8,10 @@
 
 use loom::cell::UnsafeCell;
 use loom::thread;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// What `src/primitive.rs` takes from std, from loom. `new` is `const` there, so here things are made at first
@@ -147,6 +149,25 @@ mod waiter {
         }
     }
 
+    impl Waiter {
+        /// Whether its wait has ended.
+        pub(crate) fn is_over(&self) -> bool {
+            *self.0.0.lock().unwrap() != State::Waiting
+        }
+
+        /// Until it has.
+        pub(crate) fn watch(&self) {
+            let mut state = self.0.0.lock().unwrap();
+            while *state == State::Waiting {
+                state = self.0.1.wait(state).unwrap();
+            }
+        }
+
+        pub(crate) fn name(&self) -> usize {
+            Arc::as_ptr(&self.0).addr()
+        }
+    }
+
     pub(crate) fn back_off() {} // nobody is cancelled here
 
     impl Waker {
@@ -178,6 +199,37 @@ mod coroutine {
 }
 #[path = "../src/waits_for.rs"]
 mod waits_for;
+/// What `src/future/wait.rs` promises. Who polls with a waker that does nothing has `Pending`, and may give up;
+/// everybody else waits here.
+mod future {
+    pub(crate) mod wait {
+        use crate::waiter::{Waiter, Waker};
+        use std::task::Context;
+
+        pub(crate) struct FutureWait(Waiter);
+
+        impl FutureWait {
+            pub(crate) fn begin() -> FutureWait {
+                FutureWait(Waiter::new())
+            }
+
+            pub(crate) fn waker(&self) -> Waker {
+                self.0.waker()
+            }
+
+            pub(crate) fn name(&self) -> usize {
+                self.0.name()
+            }
+
+            pub(crate) fn is_over(&self, cx: &Context<'_>) -> bool {
+                if !cx.waker().will_wake(std::task::Waker::noop()) {
+                    self.0.watch();
+                }
+                self.0.is_over()
+            }
+        }
+    }
+}
 
 #[path = "../src/sync/channel.rs"]
 mod channel;
@@ -187,6 +239,8 @@ mod channel_arms;
 mod channel_core;
 #[path = "../src/sync/channel_error.rs"]
 mod channel_error;
+#[path = "../src/sync/channel_futures.rs"]
+mod channel_futures;
 #[path = "../src/sync/channel_wait.rs"]
 mod channel_wait;
 /// Time, of which the model has none.
@@ -217,8 +271,8 @@ mod sync {
     pub(crate) use crate::channel::{Receiver, Sender};
     pub(crate) use crate::select::{__choose, __choose_now, Arm, IntoArm, Select, Wait, after};
     pub(crate) use crate::{
-        channel, channel_arms, channel_core, channel_error, channel_wait, deadline, failure, line,
-        permits, select,
+        channel, channel_arms, channel_core, channel_error, channel_futures, channel_wait,
+        deadline, failure, line, permits, select,
     };
 
     /// Chance is a matter of `src/sync/chance.rs`; a model must do the same every time.
@@ -265,6 +319,27 @@ fn channel_with_ring(limit: usize) -> (Sender<u32>, Receiver<u32>) {
     sync::chance::PRETENDED.set(0);
     receiver.recv().unwrap();
     (sender, receiver)
+}
+
+/// Polls a future once, and drops it: as who has lost patience.
+fn once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+/// Waits for a future.
+fn complete<F: Future + Unpin>(mut future: F) -> F::Output {
+    struct Somebody;
+    impl std::task::Wake for Somebody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let waker = Waker::from(Arc::new(Somebody));
+    match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("its wait is waited for"),
+    }
 }
 
 /// A deadline: whoever has one gives up at any moment.
@@ -484,6 +559,57 @@ fn s23_message_that_nobody_will_receive_is_dropped() {
         receiving.join().unwrap();
         assert_eq!(Arc::strong_count(&message), 1, "the sender is still there, and has nothing");
     });
+}
+
+#[test]
+fn s26_message_for_a_future_that_is_dropped_goes_to_the_next() {
+    for limit in [0, 1] {
+        explore(2, move || {
+            let (sender, receiver) = channel(limit);
+            futures_and_a_message(sender, receiver);
+        });
+    }
+    explore(2, || {
+        let (sender, receiver) = channel_with_ring(1);
+        futures_and_a_message(sender, receiver);
+    });
+}
+
+/// One who drops its future, and one who waits: one of them has the message.
+fn futures_and_a_message(sender: Sender<u32>, receiver: Receiver<u32>) {
+    let impatient = {
+        let receiver = receiver.clone();
+        spawn(move || once(receiver.recv_async()).is_some_and(|received| received.is_ok()))
+    };
+    let patient = spawn(move || complete(receiver.recv_async()).is_ok());
+    complete(sender.send_async(7)).unwrap();
+    let got = impatient.join().unwrap();
+    drop(sender); // not before what was handed to one who is gone has come back
+    assert_ne!(got, patient.join().unwrap(), "one of them has it");
+}
+
+#[test]
+fn s26_message_of_a_sending_future_that_is_dropped_is_sent_or_not() {
+    for ring in [false, true] {
+        explore(2, move || {
+            let (sender, receiver) = if ring { channel_with_ring(1) } else { channel(1) };
+            sender.send(1).unwrap();
+            let impatient = {
+                let sender = sender.clone();
+                spawn(move || once(sender.send_async(2)).is_some())
+            };
+            let patient = spawn(move || complete(sender.send_async(3)).is_ok());
+            let mut received: Vec<u32> = receiver.iter().collect();
+            assert!(patient.join().unwrap());
+            received.sort_unstable();
+            // It may have been taken before it was dropped, and nobody has heard of it.
+            if impatient.join().unwrap() {
+                assert_eq!(received, [1, 2, 3]);
+            } else {
+                assert!(received == [1, 3] || received == [1, 2, 3], "{received:?}");
+            }
+        });
+    }
 }
 
 /// Which of two channels has a message, and waits for it.

@@ -90,13 +90,30 @@ fn join(ending: &Ending, patient: bool) -> Option<bool> {
             return Some(result.is_some());
         }
         let waker = Waker::new();
-        if ending.expect(ManuallyDrop::new(waker.clone()), false) {
+        // If it was polled as a future before, it may be over by now.
+        if ending.reopen() && ending.expect(ManuallyDrop::new(waker.clone()), false) {
             waker.wait(patient);
             ending.leave();
         }
         let result = ending.take::<Counted>();
         assert!(!patient || result.is_some(), "it was woken before the end");
         result.map(|result| result.is_some())
+    }
+}
+
+/// The handle, as a future that is polled: whether it has a result, or a waker that is woken when it is to be
+/// polled again.
+fn poll(ending: &Ending) -> Result<bool, Waker> {
+    // SAFETY: as above.
+    unsafe {
+        if ending.reopen() {
+            let waker = Waker::new();
+            if ending.expect(ManuallyDrop::new(waker.clone()), false) {
+                return Err(waker);
+            }
+        }
+        let result = ending.take::<Counted>().expect("nobody leaves a waker and is told nothing");
+        Ok(result.is_some())
     }
 }
 
@@ -161,6 +178,53 @@ fn s9_handle_is_dropped_while_it_waits() {
         let child = coroutine(&ending, Some(Arc::clone(&count)));
         // SAFETY: as above. As after a panic, nobody takes the waker back.
         unsafe { ending.expect(ManuallyDrop::new(Waker::new()), false) };
+        detach(&ending);
+        child.join().unwrap();
+        assert_eq!(Arc::strong_count(&count), 1, "it is dropped, once");
+    });
+}
+
+#[test]
+fn s26_future_that_awaits_the_end_is_woken_by_its_last_waker() {
+    loom::model(|| {
+        let (ending, count) = (Arc::new(Ending::new()), Counted::default());
+        let child = coroutine(&ending, Some(Arc::clone(&count)));
+        let ended = match poll(&ending) {
+            Ok(ended) => ended,
+            // Polled again for another reason; then it waits.
+            Err(_former) => poll(&ending).unwrap_or_else(|waker| {
+                assert!(waker.wait(true));
+                poll(&ending).ok().expect("it is woken at the end")
+            }),
+        };
+        assert!(ended);
+        assert!(ending.is_taken());
+        detach(&ending);
+        child.join().unwrap();
+        assert_eq!(Arc::strong_count(&count), 1, "it is dropped, once");
+    });
+}
+
+#[test]
+fn s26_handle_that_was_polled_is_joined() {
+    loom::model(|| {
+        let (ending, count) = (Arc::new(Ending::new()), Counted::default());
+        let child = coroutine(&ending, Some(Arc::clone(&count)));
+        if poll(&ending).is_err() {
+            assert_eq!(join(&ending, true), Some(true));
+        }
+        detach(&ending);
+        child.join().unwrap();
+        assert_eq!(Arc::strong_count(&count), 1, "it is dropped, once");
+    });
+}
+
+#[test]
+fn s26_handle_that_was_polled_is_dropped() {
+    loom::model(|| {
+        let (ending, count) = (Arc::new(Ending::new()), Counted::default());
+        let child = coroutine(&ending, Some(Arc::clone(&count)));
+        drop(poll(&ending));
         detach(&ending);
         child.join().unwrap();
         assert_eq!(Arc::strong_count(&count), 1, "it is dropped, once");

@@ -11,6 +11,7 @@ const FENCED: &[(&str, &str)] = &[
         "crates/coracle-coro/src/ending.rs",
         "a closure, and then a result, that one at a time touches",
     ),
+    ("crates/coracle-coro/src/future/table.rs", "the scheduler of a future's loop"),
     ("crates/coracle-coro/src/join.rs", "the type of a result, which the coroutine has forgotten"),
     ("crates/coracle-coro/src/place.rs", "a value whose type is forgotten"),
     ("crates/coracle-coro/src/ready.rs", "the last of a list, which the list owns"),

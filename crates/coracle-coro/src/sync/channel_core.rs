@@ -30,7 +30,7 @@
 use crate::primitive::{AtomicUsize, Lock};
 use crate::sync::chance;
 use crate::sync::channel_error::{TryRecvError, TrySendError};
-use crate::sync::line::{Claimed, Line, Ticket};
+use crate::sync::line::{Line, Ticket, Told};
 use crate::waiter::Waker;
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
@@ -95,22 +95,6 @@ pub(super) struct Offer<T> {
 pub(super) struct Queued {
     pub(super) ticket: Ticket,
     pub(super) hopeful: bool,
-}
-
-/// Those whose waits have ended, to be told without the lock. There is hardly ever more than one.
-#[derive(Default)]
-struct Told {
-    first: Option<Claimed>,
-    rest: Vec<Claimed>,
-}
-
-impl Told {
-    fn add(&mut self, claimed: Claimed) {
-        match &self.first {
-            None => self.first = Some(claimed),
-            Some(_) => self.rest.push(claimed),
-        }
-    }
 }
 
 impl<T> Core<T> {
@@ -306,7 +290,9 @@ impl<T> Core<T> {
             return;
         }
         let ring = ArrayQueue::new(state.limit);
-        for message in state.front.drain(..) {
+        // What was given back may be more than there is room for, and stays before the ring.
+        let extra = state.front.len().saturating_sub(state.limit);
+        for message in state.front.drain(extra..) {
             assert!(ring.push(message).is_ok(), "there are at most so many");
         }
         self.ring.get_or_init(|| Box::new(ring));
@@ -496,6 +482,14 @@ impl<T> Core<T> {
         })
     }
 
+    /// A message that was handed to somebody who is gone: the next who waits has it, or who comes first.
+    pub(super) fn give_back(&self, message: T) {
+        self.under_lock(|state, told| {
+            state.front.push_front(message);
+            self.hand_out(state, told);
+        });
+    }
+
     // --- Ends ------------------------------------------------------------------------------------------
 
     pub(super) fn add_sender(&self) {
@@ -507,21 +501,21 @@ impl<T> Core<T> {
     }
 
     pub(super) fn remove_sender(&self) {
-        self.under_lock(|state, _| {
+        self.under_lock(|state, told| {
             state.senders -= 1;
             if state.senders == 0 {
-                state.receiving.call_all();
+                state.receiving.call_all(told);
             }
         });
     }
 
     pub(super) fn remove_receiver(&self) {
-        let left = self.under_lock(|state, _| {
+        let left = self.under_lock(|state, told| {
             state.receivers -= 1;
             if state.receivers > 0 {
                 return VecDeque::new();
             }
-            state.sending.call_all();
+            state.sending.call_all(told);
             self.raise_flags(state, 0);
             self.take_all(state)
         });

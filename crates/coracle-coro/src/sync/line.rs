@@ -46,6 +46,22 @@ impl Drop for Claimed {
     }
 }
 
+/// Those whose waits have ended, to be told without the lock. There is hardly ever more than one.
+#[derive(Default)]
+pub(crate) struct Told {
+    first: Option<Claimed>,
+    rest: Vec<Claimed>,
+}
+
+impl Told {
+    pub(crate) fn add(&mut self, claimed: Claimed) {
+        match &self.first {
+            None => self.first = Some(claimed),
+            Some(_) => self.rest.push(claimed),
+        }
+    }
+}
+
 impl<T> Line<T> {
     pub(crate) const fn new() -> Line<T> {
         Line { entries: VecDeque::new(), next: 0 }
@@ -83,14 +99,21 @@ impl<T> Line<T> {
     /// is best done without the lock: it will want the lock, too.
     #[inline]
     pub(crate) fn claim_first(&mut self) -> Option<(Ticket, T, Claimed)> {
-        if self.entries.is_empty() { None } else { self.claim_first_of_some() }
+        if self.entries.is_empty() { None } else { self.claim_first_if(|_| true) }
     }
 
-    fn claim_first_of_some(&mut self) -> Option<(Ticket, T, Claimed)> {
+    /// The same, but if it is not to be served by now, nobody is: those behind it do not overtake.
+    pub(crate) fn claim_first_if(
+        &mut self,
+        mut served: impl FnMut(&T) -> bool,
+    ) -> Option<(Ticket, T, Claimed)> {
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             if entry.gone {
                 continue;
+            }
+            if !served(&entry.item) {
+                return None;
             }
             if entry.waker.claim() {
                 let entry = self.entries.remove(at)?;
@@ -101,39 +124,19 @@ impl<T> Line<T> {
         None
     }
 
-    /// Wakes the first who still waits, and takes it off.
+    /// Wakes the first who still waits, and takes it off. Not in lines of futures: what their wakers do is not
+    /// ours.
     pub(crate) fn wake_first(&mut self) -> Option<(Ticket, T)> {
-        self.wake_first_if(|_| true)
-    }
-
-    /// The same, but if it is not to be served by now, nobody is: those behind it do not overtake.
-    pub(crate) fn wake_first_if(
-        &mut self,
-        mut served: impl FnMut(&T) -> bool,
-    ) -> Option<(Ticket, T)> {
-        for at in 0..self.entries.len() {
-            let entry = &mut self.entries[at];
-            if entry.gone {
-                continue;
-            }
-            if !served(&entry.item) {
-                return None;
-            }
-            if entry.waker.wake() {
-                return self.entries.remove(at).map(|entry| (entry.ticket, entry.item));
-            }
-            entry.gone = true;
-        }
-        None
+        self.claim_first().map(|(ticket, item, _told)| (ticket, item))
     }
 
     /// Wakes all, and leaves them their places and items, for which they will come.
-    pub(crate) fn call_all(&mut self) {
+    pub(crate) fn call_all(&mut self, told: &mut Told) {
         for entry in &mut self.entries {
-            if !entry.gone {
-                entry.waker.wake();
-                entry.gone = true;
+            if !entry.gone && entry.waker.claim() {
+                told.add(Claimed(entry.waker.clone()));
             }
+            entry.gone = true;
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::sync::deadline;
 use crate::sync::permits::Permits;
+use crate::sync::permits_future::Acquiring;
 use crate::waits_for::WaitsFor;
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -137,6 +138,11 @@ impl<T: ?Sized> Mutex<T> {
         Ok(MutexGuard::new(self))
     }
 
+    /// The permit, for a future.
+    pub(super) fn acquiring(&self) -> Acquiring<'_> {
+        Acquiring::new(&self.permits, 1)
+    }
+
     /// How many wait for it.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
@@ -184,7 +190,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// For who has acquired the permit.
     #[inline]
-    fn new(mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+    pub(super) fn new(mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
         MutexGuard { mutex, value: PhantomData }
     }
 

@@ -17,8 +17,8 @@
 
 use crate::primitive::{AtomicUsize, Lock};
 use crate::sync::failure::Failure;
-use crate::sync::line::Line;
-use crate::waiter::Waiter;
+use crate::sync::line::{Line, Ticket, Told};
+use crate::waiter::{Waiter, Waker};
 use crate::waits_for::WaitsFor;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -79,7 +79,7 @@ impl Permits {
     pub(crate) fn release(&self, count: usize) {
         let before = self.state.fetch_add(count * ONE, Ordering::Release);
         if before & WAITING != 0 {
-            self.serve(&mut self.line.lock());
+            self.serve_line();
         }
     }
 
@@ -87,23 +87,44 @@ impl Permits {
     fn wait(&self, count: usize, deadline: Option<Instant>, what: WaitsFor) -> Result<(), Failure> {
         // It may refuse, or take its time: before anything is locked.
         let waiter = Waiter::new().waiting_for(what);
-        let ticket = {
-            let mut line = self.line.lock();
-            if self.take_or_announce(count) {
-                return Ok(());
-            }
-            let ticket = line.join(waiter.waker(), count);
-            // All before us may be gone by now, and have not left yet.
-            self.serve(&mut line);
-            ticket
-        };
+        let Some(ticket) = self.join(count, waiter.waker()) else { return Ok(()) };
         // Who woke us has taken the permits for us.
         let Some(failure) = Failure::of(waiter.wait(deadline)) else { return Ok(()) };
-        let mut line = self.line.lock();
-        line.leave(ticket);
-        // Somebody behind us may need fewer.
-        self.serve(&mut line);
+        self.leave(ticket);
         Err(failure)
+    }
+
+    /// Takes `count` of them at once, or else a place in the line.
+    pub(crate) fn join(&self, count: usize, waker: Waker) -> Option<Ticket> {
+        let mut told = Told::default();
+        let mut line = self.line.lock();
+        if self.take_or_announce(count) {
+            return None;
+        }
+        let ticket = line.join(waker, count);
+        // All before us may be gone by now, and have not left yet.
+        self.serve(&mut line, &mut told);
+        drop(line);
+        drop(told);
+        Some(ticket)
+    }
+
+    /// Gives up a place. False if somebody was quicker and has taken the permits for it.
+    pub(crate) fn leave(&self, ticket: Ticket) -> bool {
+        let mut told = Told::default();
+        let mut line = self.line.lock();
+        let left = line.leave(ticket).is_some();
+        // Somebody behind us may need fewer.
+        self.serve(&mut line, &mut told);
+        drop(line);
+        drop(told);
+        left
+    }
+
+    fn serve_line(&self) {
+        let mut told = Told::default();
+        self.serve(&mut self.line.lock(), &mut told);
+        drop(told);
     }
 
     /// With the line locked: takes permits, or else says that somebody waits.
@@ -120,14 +141,14 @@ impl Permits {
     }
 
     /// With the line locked: gives what is there to those whose turn it is.
-    fn serve(&self, line: &mut Line<usize>) {
+    fn serve(&self, line: &mut Line<usize>, told: &mut Told) {
         loop {
             // More may be added meanwhile, but only we take, while somebody waits.
             let available = self.state.load(Ordering::Acquire) / ONE;
-            let Some((_, needed)) = line.wake_first_if(|needed| *needed <= available) else {
-                break;
-            };
+            let first = line.claim_first_if(|needed| *needed <= available);
+            let Some((_, needed, claimed)) = first else { break };
             self.state.fetch_sub(needed * ONE, Ordering::AcqRel);
+            told.add(claimed);
         }
         if line.is_empty() {
             self.state.fetch_and(!WAITING, Ordering::AcqRel);

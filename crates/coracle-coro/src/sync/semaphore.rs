@@ -2,6 +2,7 @@
 
 use crate::sync::deadline;
 use crate::sync::permits::{LIMIT_PERMITS, Permits};
+use crate::sync::permits_future::Acquiring;
 use crate::waits_for::WaitsFor;
 use std::fmt;
 use std::io;
@@ -118,6 +119,16 @@ impl Semaphore {
     /// ```
     pub fn available_permits(&self) -> usize {
         self.permits.available()
+    }
+
+    /// Permits, for a future.
+    pub(super) fn acquiring(&self, count: usize) -> Acquiring<'_> {
+        Acquiring::new(&self.permits, count)
+    }
+
+    /// For who has acquired as many.
+    pub(super) fn permit(&self, count: usize) -> Permit<'_> {
+        Permit { semaphore: self, count }
     }
 
     /// How many wait for it.

@@ -8,6 +8,10 @@
 
 mod blocking;
 mod cancelling;
+mod future_channels;
+mod future_sockets;
+mod future_time;
+mod futures;
 mod handing_over;
 mod harness;
 mod inheriting;
@@ -148,6 +152,9 @@ suite! {
             s38_loop_that_cannot_be_made_is_an_error,
             s38_panic_of_a_callback_ends_the_run,
             s41_every_loop_has_a_processor_of_its_own,
+            g6_run_ends_when_the_futures_of_all_loops_are_over,
+            g6_stop_of_one_loop_cancels_the_futures_of_all,
+            g6_futures_and_coroutines_of_several_loops_pass_messages,
         }
         racing::{
             s11_first_to_end_cancels_the_other_and_waits_for_it,
@@ -202,6 +209,87 @@ suite! {
             s50_backtrace_of_std_goes_through_the_switch,
             s51_counters_count,
         }
+        futures::{
+            g6_spawning_polls_nothing,
+            g6_block_on_holds_only_its_coroutine,
+            g6_callback_spawns_a_future,
+            g6_future_is_woken_from_another_thread,
+            g6_wake_during_the_poll_polls_again_behind_the_others,
+            g6_wakes_before_a_poll_are_one_poll,
+            g6_wake_after_the_end_touches_nobody,
+            g6_waker_outlives_its_loop,
+            g6_thread_wakes_with_its_last_breath,
+            g6_panic_ends_only_its_future,
+            g6_panic_of_a_destructor_ends_only_its_future,
+            g6_cancelled_future_is_dropped_on_its_loop,
+            g6_future_is_cancelled_in_every_state,
+            g6_run_waits_for_futures,
+            g6_stop_of_the_loop_cancels_futures,
+            g6_thread_spawns_a_future_on_a_loop,
+            g6_futures_of_two_loops_wake_each_other,
+            g6_list_has_state_and_place,
+            g6_ten_thousand_futures_are_polled_in_turns,
+            s26_future_awaits_a_coroutine,
+            s26_handle_that_was_polled_is_joined_or_dropped,
+            s26_future_that_is_ready_is_no_wait,
+            s26_cancel_ends_block_on_and_drops_the_future,
+            s26_timeout_ends_block_on,
+            s26_block_on_in_a_plain_thread,
+            s26_future_may_itself_wait_in_block_on,
+            s26_block_on_in_a_callback_panics_with_the_cure,
+            s26_wait_in_a_poll_panics_with_the_cure,
+            s26_spawning_outside_a_loop_panics_with_the_cure,
+            s26_joining_is_interrupted_and_the_future_goes_on,
+            s26_last_waker_is_the_one_that_is_woken,
+        }
+        future_channels::{
+            s26_coroutine_and_future_exchange_messages,
+            s26_message_handed_to_a_dropped_future_goes_to_the_next,
+            s26_message_handed_to_a_dropped_future_stays_if_nobody_waits,
+            s26_messages_given_back_come_first,
+            s26_messages_given_back_come_first_when_threads_receive,
+            s26_receiving_future_is_dropped_in_every_state,
+            s26_sending_future_is_dropped_in_every_state,
+            s26_futures_threads_and_coroutines_stand_in_one_line,
+            s26_cancelled_future_leaves_the_line,
+            s26_threads_and_futures_lose_no_message,
+            s26_lock_goes_from_coroutine_to_future_and_back,
+            s26_lock_handed_to_a_dropped_future_goes_to_the_next,
+            s26_one_that_needs_many_permits_is_not_overtaken,
+        }
+        future_sockets::{
+            g6_echo_in_futures,
+            g6_large_messages_pass_in_both_directions_at_once,
+            g6_writer_waits_for_a_reader_that_does_not_read,
+            g6_what_was_written_is_sent_when_the_stream_is_dropped,
+            g6_run_returns_when_what_was_written_is_sent,
+            g6_last_word_waits_for_room_when_the_stream_is_dropped,
+            g6_reset_is_an_error_of_reader_and_writer,
+            g6_close_ends_our_side_and_leaves_the_other,
+            g6_dropped_writing_half_ends_our_side,
+            g6_dropped_reading_half_leaves_the_writer,
+            g6_dropped_read_loses_no_bytes,
+            g6_streams_are_dropped_in_every_state,
+            g6_stream_is_dropped_outside_a_turn,
+            g6_stream_outlives_its_loop,
+            g6_connecting_to_nobody_is_refused,
+            g6_many_connections_come_to_several_futures,
+            g6_unix_listener_accepts,
+            g6_datagrams_come_whole_and_to_one_future_each,
+            g6_datagram_socket_is_dropped_in_every_state,
+            g7_coroutine_blocks_on_a_socket_of_futures,
+        }
+        future_time::{
+            g6_sleep_is_never_early,
+            g6_dropped_sleep_leaves_no_timer,
+            g6_timeout_drops_the_future,
+            g6_interval_keeps_to_its_grid,
+            g6_block_on_keeps_the_time_of_a_plain_thread,
+            g6_join_and_select_of_the_crate_futures,
+            g6_futures_unordered_of_the_crate_futures,
+            g6_other_executors_await_our_channels,
+            g7_callback_coroutine_and_future_take_over_from_each_other,
+        }
     }
     sim: {
         stacks::{
@@ -217,6 +305,13 @@ suite! {
         }
         blocking::{
             s16_timeout_around_every_wait_is_exact,
+        }
+        future_sockets::{
+            g6_no_byte_is_lost_whatever_the_kernel_does,
+            g6_broken_connections_leave_nothing_behind,
+        }
+        future_time::{
+            g6_sleep_is_exact,
         }
         waiting::{
             s14_sleep_is_exact,

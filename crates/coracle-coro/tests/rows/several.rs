@@ -1,7 +1,8 @@
 //! Several loops that are one run.
 
 use crate::harness::{ECANCELED, HOUR, Harness, MS, errno, make_loop};
-use coracle_coro::sync::{Barrier, OnceLock};
+use coracle_coro::future::{self, spawn_future, spawn_future_on};
+use coracle_coro::sync::{Barrier, OnceLock, channel};
 use coracle_coro::{
     Builder, Runtime, SpawnOn, loops, park, sleep, spawn, spawn_anywhere, spawn_on, yield_now,
 };
@@ -171,4 +172,74 @@ pub(crate) fn s41_every_loop_has_a_processor_of_its_own(h: &Harness) {
     assert_eq!(Processors::of_this_thread().unwrap(), before);
     let free = runtime(h, 2).run(|| Ok(Processors::of_this_thread().unwrap()));
     assert_eq!(free.unwrap(), before);
+}
+
+/// As [`hop`], as a new future on each.
+fn hop_as_future(left: usize, hops: &Arc<AtomicUsize>) {
+    hops.fetch_add(1, Ordering::SeqCst);
+    if left > 0 {
+        let loops = loops();
+        let hops = Arc::clone(hops);
+        let next = async move { hop_as_future(left - 1, &hops) };
+        drop(spawn_future_on(&loops[left % loops.len()], next).unwrap());
+    }
+}
+
+pub(crate) fn g6_run_ends_when_the_futures_of_all_loops_are_over(h: &Harness) {
+    let hops = Arc::new(AtomicUsize::new(0));
+    let shared = Arc::clone(&hops);
+    let answer = runtime(h, 3).run(move || {
+        for _ in 0..3 {
+            hop_as_future(199, &shared);
+        }
+        let sleeping = Arc::clone(&shared);
+        let late = async move {
+            drop(spawn_future(async move {
+                future::sleep(2 * MS).await; // its loop has no coroutine
+                sleeping.fetch_add(1, Ordering::SeqCst);
+            }));
+        };
+        drop(spawn_future_on(&loops()[2], late)?);
+        Ok("main is over long before")
+    });
+    assert_eq!(answer.unwrap(), "main is over long before");
+    assert_eq!(hops.load(Ordering::SeqCst), 601);
+}
+
+pub(crate) fn g6_stop_of_one_loop_cancels_the_futures_of_all(h: &Harness) {
+    for stopped in 0..3 {
+        let handles = runtime(h, 3).run(move || {
+            let pending = |handle| spawn_future_on(handle, std::future::pending::<()>());
+            let handles: Vec<_> = loops().iter().map(pending).collect::<io::Result<_>>()?;
+            loops()[stopped].stop();
+            Ok(handles)
+        });
+        for handle in handles.unwrap() {
+            assert!(matches!(handle.join(), Err(future::FutureError::Cancelled)));
+        }
+    }
+}
+
+pub(crate) fn g6_futures_and_coroutines_of_several_loops_pass_messages(h: &Harness) {
+    const ROUNDS: u32 = 500;
+    let ended = runtime(h, 3).run(|| {
+        let (to, from) = channel(1);
+        let (back, answers) = channel(1);
+        let echo = async move {
+            while let Ok(n) = from.recv_async().await {
+                back.send_async(n + 1).await.expect("somebody waits");
+            }
+        };
+        let echo = spawn_future_on(&loops()[1], echo)?;
+        let asking = spawn_on(&loops()[2], move || {
+            (0..ROUNDS).fold(0, |n, _| {
+                to.send(n).unwrap();
+                answers.recv().unwrap()
+            })
+        })?;
+        let asked = spawn_future(asking); // a handle is a future
+        assert_eq!(asked.join()?.unwrap(), ROUNDS);
+        Ok(echo.join()?)
+    });
+    ended.unwrap();
 }
