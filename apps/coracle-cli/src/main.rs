@@ -1,19 +1,24 @@
 //! The program `coracle`.
 
+mod coroutine;
 mod daemon;
+mod listening;
 mod load;
 mod options;
 mod proxy;
 mod services;
+mod style;
 mod time;
 
 use clap::{Parser, Subcommand};
 use coracle::demux::Address;
 use coracle::net::{Protocol, Server, ToAddresses, Worker};
+use listening::Listening;
 use options::{ServeOptions, announce, announce_processes};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use style::Style;
 use tracing::level_filters::LevelFilter;
 
 /// Servers on coracle. Without a command, `echo` with its defaults.
@@ -37,11 +42,17 @@ enum Command {
     Echo {
         #[command(flatten)]
         options: ServeOptions,
+        /// How the server is written; what it does is the same.
+        #[arg(long, value_enum, default_value_t)]
+        style: Style,
     },
     /// Answer each message with the time and the message; on port 12345 of every interface.
     Time {
         #[command(flatten)]
         options: ServeOptions,
+        /// How the server is written; what it does is the same.
+        #[arg(long, value_enum, default_value_t)]
+        style: Style,
         /// Listen on this port of every interface, if --listen says nothing else.
         #[arg(short, long, default_value_t = 12345)]
         port: u16,
@@ -59,6 +70,9 @@ enum Command {
         /// The other address: HOST:PORT or unix:PATH.
         #[arg(long, value_name = "ADDR")]
         to: String,
+        /// How the server is written; what it does is the same.
+        #[arg(long, value_enum, default_value_t)]
+        style: Style,
     },
     /// Read, and say nothing (RFC 863); on 127.0.0.1:7009.
     Discard {
@@ -76,6 +90,10 @@ enum Command {
         options: load::LoadOptions,
     },
 }
+
+/// Where servers listen that are not told.
+const ECHO: &str = "127.0.0.1:7000";
+const PROXY: &str = "127.0.0.1:7001";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -100,24 +118,66 @@ fn run(command: Option<Command>) -> io::Result<()> {
             processes: None,
             drain: 10,
         };
-        Command::Echo { options }
+        Command::Echo { options, style: Style::default() }
     });
     match command {
-        Command::Echo { options } => {
-            serve("echo", &options, options.server("127.0.0.1:7000")?, |_| services::Echo)
+        Command::Echo { options, style } => {
+            style.check(&options)?;
+            match style {
+                Style::Callback => {
+                    serve("echo", &options, options.server(ECHO)?, |_| services::Echo)
+                }
+                Style::Coroutine => {
+                    let listening = Listening::bind(&options, ECHO)?;
+                    stopped(
+                        "echo",
+                        coroutine::serve("echo", &options, listening, coroutine::echo::Echo),
+                    )
+                }
+            }
         }
-        Command::Time { options, port, daemon, pid_file } => {
-            let server = options.server(&format!(":{port}"))?;
+        Command::Time { options, style, port, daemon, pid_file } => {
+            style.check(&options)?;
+            let place = format!(":{port}");
             // A worker is a child of the daemon already.
             let daemon = daemon && Worker::current().is_none();
-            let _pid_file = if daemon { daemon::daemonize(pid_file.as_deref())? } else { None };
-            serve("time", &options, server, |_| time::Time)
+            let detach = || match daemon {
+                true => daemon::daemonize(pid_file.as_deref()),
+                false => Ok(None),
+            };
+            match style {
+                Style::Callback => {
+                    let server = options.server(&place)?;
+                    let _pid_file = detach()?;
+                    serve("time", &options, server, |_| time::Time)
+                }
+                Style::Coroutine => {
+                    let listening = Listening::bind(&options, &place)?;
+                    let _pid_file = detach()?;
+                    stopped(
+                        "time",
+                        coroutine::serve("time", &options, listening, coroutine::time::Time),
+                    )
+                }
+            }
         }
-        Command::Proxy { options, to } => {
+        Command::Proxy { options, to, style } => {
+            style.check(&options)?;
             let to = to.as_str().to_addresses()?;
-            let server = options.server("127.0.0.1:7001")?.settings(proxy::settings());
-            let server = server.capacity(proxy::capacity());
-            serve("proxy", &options, server, move |_| proxy::Side::facing_client(to.clone()))
+            match style {
+                Style::Callback => {
+                    let server = options.server(PROXY)?.settings(proxy::settings());
+                    let server = server.capacity(proxy::capacity());
+                    serve("proxy", &options, server, move |_| {
+                        proxy::Side::facing_client(to.clone())
+                    })
+                }
+                Style::Coroutine => {
+                    let listening = Listening::bind(&options, PROXY)?;
+                    let proxy = coroutine::proxy::Proxy::to(to);
+                    stopped("proxy", coroutine::serve("proxy", &options, listening, proxy))
+                }
+            }
         }
         Command::Discard { options } => {
             serve("discard", &options, options.server("127.0.0.1:7009")?, |_| services::Discard)
@@ -153,6 +213,10 @@ fn serve<P: Protocol>(
         coracle::seeing::dump_on_sigquit()?;
         server.on_init(move |handle| announce(name, handle)).serve(make)?;
     }
-    println!("coracle {name}: stopped");
-    Ok(())
+    stopped(name, Ok(()))
+}
+
+/// Says that a server has ended as it should, if it has.
+fn stopped(name: &str, ended: io::Result<()>) -> io::Result<()> {
+    ended.inspect(|()| println!("coracle {name}: stopped"))
 }

@@ -1,5 +1,6 @@
 //! What all servers of the program have in common on the command line.
 
+use crate::style::Style;
 use coracle::demux::Backend;
 use coracle::net::{Address, Server, ServerHandle, available_cores};
 use std::io;
@@ -28,8 +29,7 @@ pub(crate) struct ServeOptions {
 impl ServeOptions {
     /// The server these options describe, listening on `default` unless they say where.
     pub(crate) fn server(&self, default: &str) -> io::Result<Server> {
-        let addresses =
-            if self.listen.is_empty() { vec![default.to_owned()] } else { self.listen.clone() };
+        let addresses = self.addresses(default);
         let mut server = Server::bind(addresses.as_slice())?.drain(Duration::from_secs(self.drain));
         if let Some(backend) = self.backend {
             server = server.backend(backend);
@@ -38,6 +38,11 @@ impl ServeOptions {
             server = server.loops(self.loops());
         }
         Ok(server)
+    }
+
+    /// Where to listen, as it was written; on `default` if nothing was.
+    pub(crate) fn addresses(&self, default: &str) -> Vec<String> {
+        if self.listen.is_empty() { vec![default.to_owned()] } else { self.listen.clone() }
     }
 
     /// How many loops each process has.
@@ -50,7 +55,18 @@ impl ServeOptions {
 
 /// Says where and on what a server runs, and how to talk to it.
 pub(crate) fn announce(name: &str, handle: &ServerHandle) {
-    tell(name, handle.local_addresses(), handle.backend(), &count(handle.loops(), "loop"));
+    tell(name, handle.local_addresses(), handle.backend(), handle.loops(), Style::Callback);
+}
+
+/// The same of a server in any style.
+pub(crate) fn tell(
+    name: &str,
+    addresses: &[Address],
+    backend: Backend,
+    loops: usize,
+    style: Style,
+) {
+    tell_of(name, addresses, backend, &format!("{}{}", count(loops, "loop"), style.told()));
 }
 
 /// The same of a server that is several processes.
@@ -62,10 +78,10 @@ pub(crate) fn announce_processes(
     loops: usize,
 ) {
     let (processes, loops) = (count(processes, "process"), count(loops, "loop"));
-    tell(name, addresses, backend, &format!("{processes}, {loops} each"));
+    tell_of(name, addresses, backend, &format!("{processes}, {loops} each"));
 }
 
-fn tell(name: &str, addresses: &[Address], backend: Backend, workforce: &str) {
+fn tell_of(name: &str, addresses: &[Address], backend: Backend, workforce: &str) {
     for address in addresses {
         println!("coracle {name}: listening on {address}, on {backend}, {workforce}");
         if let Some(ip) = address.ip() {

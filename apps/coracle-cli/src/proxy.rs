@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// How long the other server may take to accept.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How both connections behave.
 pub(crate) fn settings() -> Settings {

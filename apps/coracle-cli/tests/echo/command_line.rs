@@ -1,6 +1,6 @@
 //! The command line: what it takes, and what it says to what it does not.
 
-use crate::program::{Program, coracle, echo, expect_echo, run_to_the_end};
+use crate::program::{Kind, Program, coracle, echo, expect_echo, run_to_the_end};
 use std::net::TcpListener;
 
 #[test]
@@ -37,7 +37,7 @@ fn unknown_backend_is_an_error_that_names_the_choices() {
 #[test]
 fn second_server_on_the_same_port_is_refused() {
     // With several loops, too: they share the port with each other, and with nobody else.
-    let mut command = echo("epoll");
+    let mut command = echo(Kind::EPOLL);
     command.args(["--threads", "2"]);
     let first = Program::run(command);
     assert_eq!(first.loops, "2 loops");
@@ -55,7 +55,7 @@ fn second_server_on_the_same_port_is_refused() {
 #[test]
 fn number_of_loops_is_told_and_cannot_be_zero() {
     for (threads, loops) in [("1", "1 loop"), ("3", "3 loops")] {
-        let mut command = echo("epoll");
+        let mut command = echo(Kind::EPOLL);
         command.args(["--threads", threads]);
         let server = Program::run(command);
         assert_eq!(server.loops, loops);
@@ -88,7 +88,7 @@ fn backend_comes_from_the_environment_unless_it_is_given() {
     let server = Program::run(command);
     assert_eq!(server.backend, "poll");
     expect_echo(&mut server.connect(), b"hello");
-    let mut command = echo("epoll");
+    let mut command = echo(Kind::EPOLL);
     command.env("CORACLE_BACKEND", "poll");
     assert_eq!(Program::run(command).backend, "epoll");
 }
@@ -118,9 +118,9 @@ fn help_tells_of_every_command_and_its_options() {
     };
     let general = help(&["--help"]);
     for (command, options) in [
-        ("echo", &["--listen", "--backend", "--threads", "--drain"][..]),
-        ("time", &["--listen", "--port", "--daemon", "--pid-file", "12345"]),
-        ("proxy", &["--listen", "--to"]),
+        ("echo", &["--listen", "--backend", "--threads", "--drain", "--style", "coroutine"][..]),
+        ("time", &["--listen", "--style", "--port", "--daemon", "--pid-file", "12345"]),
+        ("proxy", &["--listen", "--style", "--to"]),
         ("discard", &["--listen"]),
         ("chargen", &["--listen"]),
         (
@@ -164,4 +164,54 @@ fn ipv6_address_is_served() {
     let mut command = coracle();
     command.args(["echo", "--listen", "[::1]:0"]);
     expect_echo(&mut Program::run(command).connect(), b"hello");
+}
+
+#[test]
+fn style_is_told_and_must_be_one_that_is_there() {
+    let mut command = echo(Kind { style: "coroutine", ..Kind::EPOLL });
+    command.args(["--threads", "2"]);
+    let server = Program::run(command);
+    assert_eq!(server.loops, "2 loops, in coroutines");
+    (0..20).for_each(|_| expect_echo(&mut server.connect(), b"hello"));
+
+    let output = coracle().args(["echo", "--style", "goto"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.contains("goto") && text.contains("[possible values: callback, coroutine"),
+        "{text}"
+    );
+}
+
+#[test]
+fn option_that_a_style_does_not_have_is_refused() {
+    for arguments in [&["echo"][..], &["time"], &["proxy", "--to", "127.0.0.1:1"]] {
+        let mut command = coracle();
+        command.args(arguments).args(["--listen", "127.0.0.1:0", "--style", "coroutine"]);
+        let output = run_to_the_end(command.args(["--processes", "2"]));
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            text.starts_with("coracle: cannot serve with --processes and --style coroutine: "),
+            "{text}"
+        );
+        assert!(output.stdout.is_empty(), "it never listened");
+    }
+}
+
+#[test]
+fn second_server_in_coroutines_on_the_same_port_is_refused() {
+    let coroutines = Kind { style: "coroutine", ..Kind::EPOLL };
+    let mut command = echo(coroutines);
+    command.args(["--threads", "2"]);
+    let first = Program::run(command);
+    for style in ["callback", "coroutine"] {
+        let mut second = coracle();
+        second.args(["echo", "--listen", &first.address, "--style", style, "--threads", "2"]);
+        let output = run_to_the_end(&mut second);
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("address already in use (another program listens there)"), "{text}");
+    }
+    (0..20).for_each(|_| expect_echo(&mut first.connect(), b"all connections are the first's"));
 }

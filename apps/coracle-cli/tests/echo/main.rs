@@ -1,5 +1,5 @@
 //! `coracle echo`, as its users see it: a black box with a socket, a command line and a log, on every
-//! backend.
+//! backend, in every style.
 
 mod command_line;
 mod program;
@@ -7,19 +7,20 @@ mod serving;
 mod system_calls;
 
 macro_rules! suite {
-    ($backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
+    ($style:ident $backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
         mod $backend {
             $($(
                 #[test]
                 fn $case() {
-                    crate::$file::$case(stringify!($backend));
+                    let (backend, style) = (stringify!($backend), stringify!($style));
+                    crate::$file::$case(crate::program::Kind { backend, style });
                 }
             )*)*
         }
     };
-    (on $backend:ident) => {
+    ($style:ident on $backend:ident) => {
         suite! {
-            $backend:
+            $style $backend:
             serving::{
                 r1_small_messages_come_back,
                 three_megabytes_come_back,
@@ -36,6 +37,8 @@ macro_rules! suite {
                 d2_peer_that_stays_is_left_when_its_time_is_up,
                 d2_request_at_the_first_moment_is_honoured,
                 s49_sigquit_writes_what_the_loops_do,
+                d2_stop_with_an_echo_under_way_is_no_reset,
+                d2_second_request_ends_it_at_once,
             }
             system_calls::{
                 a10_no_call_names_a_closed_descriptor,
@@ -46,7 +49,15 @@ macro_rules! suite {
     };
 }
 
-suite!(on uring);
-suite!(on epoll);
-suite!(on poll);
-suite!(on select);
+suite!(callback on uring);
+suite!(callback on epoll);
+suite!(callback on poll);
+suite!(callback on select);
+
+/// The same, of the server that is written in coroutines.
+mod coroutine {
+    suite!(coroutine on uring);
+    suite!(coroutine on epoll);
+    suite!(coroutine on poll);
+    suite!(coroutine on select);
+}

@@ -1,6 +1,7 @@
 //! The program under test: started, talked to, looked at from outside, and ended.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -10,6 +11,33 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes on the busiest machine: it decides no test, it only ends those that hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The same program of several kinds, which are tested alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) backend: &'static str,
+    pub(crate) style: &'static str,
+}
+
+impl Kind {
+    /// Where the kind does not matter.
+    pub(crate) const EPOLL: Kind = Kind { backend: "epoll", style: "callback" };
+
+    /// What the command line has to say for it.
+    pub(crate) fn options(self) -> Vec<&'static str> {
+        let mut options = vec!["--backend", self.backend];
+        if self.style != "callback" {
+            options.extend(["--style", self.style]);
+        }
+        options
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.style, self.backend)
+    }
+}
+
 /// A server of the program, running.
 pub(crate) struct Program {
     process: Child,
@@ -17,7 +45,7 @@ pub(crate) struct Program {
     pub(crate) address: String,
     /// On which backend, as it says itself.
     pub(crate) backend: String,
-    /// How many loops, likewise: `2 loops`.
+    /// How many loops, and in which style, likewise: `2 loops`, `2 loops, in coroutines`.
     pub(crate) loops: String,
     stdout: BufReader<ChildStdout>,
     stderr: Option<JoinHandle<String>>,
@@ -31,14 +59,14 @@ pub(crate) fn coracle() -> Command {
 }
 
 /// The program as an echo server on a free port.
-pub(crate) fn echo(backend: &str) -> Command {
-    service("echo", backend)
+pub(crate) fn echo(kind: Kind) -> Command {
+    service("echo", kind)
 }
 
 /// The program as a server of another kind, likewise.
-pub(crate) fn service(name: &str, backend: &str) -> Command {
+pub(crate) fn service(name: &str, kind: Kind) -> Command {
     let mut command = coracle();
-    command.args([name, "--listen", "127.0.0.1:0", "--backend", backend]);
+    command.args([name, "--listen", "127.0.0.1:0"]).args(kind.options());
     command
 }
 
@@ -70,15 +98,18 @@ pub(crate) fn under(mut other: Command, program: &Command) -> Command {
 }
 
 impl Program {
-    /// An echo server on a free port, on a backend that has to be there.
-    pub(crate) fn start(backend: &str) -> Program {
-        Program::run_on(backend, echo(backend))
+    /// An echo server on a free port, of a kind that has to be there.
+    pub(crate) fn start(kind: Kind) -> Program {
+        Program::run_on(kind, echo(kind))
     }
 
-    /// Started by `command`, which names a backend that has to be there, and listening.
-    pub(crate) fn run_on(backend: &str, command: Command) -> Program {
+    /// Started by `command`, which names a kind that has to be there, and listening.
+    pub(crate) fn run_on(kind: Kind, command: Command) -> Program {
         let program = Program::run(command);
-        assert_eq!(program.backend, if backend == "uring" { "io_uring" } else { backend });
+        let backend = if kind.backend == "uring" { "io_uring" } else { kind.backend };
+        assert_eq!(program.backend, backend);
+        let told = program.loops.split_once(", in ").map_or("callback", |(_, style)| style);
+        assert!(told.starts_with(kind.style), "{told}");
         program
     }
 

@@ -1,7 +1,7 @@
 //! What the program asks of the kernel, seen and disturbed by strace: nothing when idle, `EINTR` from any
 //! call, io_uring denied.
 
-use crate::program::{Program, coracle, echo, eventually, expect_echo, pattern, under};
+use crate::program::{Kind, Program, coracle, echo, eventually, expect_echo, pattern, under};
 use rustix::net::sockopt;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,8 +27,8 @@ fn strace() -> Option<Command> {
 }
 
 /// Where strace puts its list.
-fn list_file(what: &str, backend: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("coracle-{what}-{}-{backend}", std::process::id()))
+fn list_file(what: &str, kind: Kind) -> PathBuf {
+    std::env::temp_dir().join(format!("coracle-{what}-{}-{kind}", std::process::id()))
 }
 
 /// The list of a program that has ended.
@@ -45,11 +45,11 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-pub(crate) fn b4_idle_program_makes_no_system_call(backend: &str) {
+pub(crate) fn b4_idle_program_makes_no_system_call(kind: Kind) {
     let Some(mut strace) = strace() else { return };
-    let list = list_file("idle", backend);
+    let list = list_file("idle", kind);
     strace.args(["-ttt", "-o"]).arg(&list);
-    let server = Program::run(under(strace, &echo(backend)));
+    let server = Program::run(under(strace, &echo(kind)));
     // With connections that have talked, and are silent now.
     let mut streams: Vec<TcpStream> = (0..10).map(|_| server.connect()).collect();
     for stream in &mut streams {
@@ -71,12 +71,12 @@ pub(crate) fn b4_idle_program_makes_no_system_call(backend: &str) {
     assert!(lines.lines().any(|line| time(line).is_some_and(|time| time > end)), "is it traced?");
 }
 
-pub(crate) fn a10_no_call_names_a_closed_descriptor(backend: &str) {
+pub(crate) fn a10_no_call_names_a_closed_descriptor(kind: Kind) {
     // Seed 000 closed first and deregistered after: EBADF each time, or the wrong connection.
     let Some(mut strace) = strace() else { return };
-    let list = list_file("closed", backend);
+    let list = list_file("closed", kind);
     strace.arg("-o").arg(&list);
-    let server = Program::run(under(strace, &echo(backend)));
+    let server = Program::run(under(strace, &echo(kind)));
     for round in 0..100u8 {
         let mut stream = server.connect();
         expect_echo(&mut stream, &[round; 5]);
@@ -90,17 +90,17 @@ pub(crate) fn a10_no_call_names_a_closed_descriptor(backend: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-pub(crate) fn b8_interrupted_calls_change_nothing(backend: &str) {
+pub(crate) fn b8_interrupted_calls_change_nothing(kind: Kind) {
     let Some(mut strace) = strace() else { return };
     // Whatever the loop may call on any backend; each of them fails the third time and every third after. The
     // first reads are those of libraries by the dynamic loader, which does not expect it.
     let calls = "epoll_wait,epoll_pwait,epoll_pwait2,io_uring_enter,poll,ppoll,select,pselect6,\
                  accept,accept4,recvfrom,recvmsg,sendto,sendmsg,readv,write,writev";
-    let list = list_file("interrupted", backend);
+    let list = list_file("interrupted", kind);
     strace.args(["-e", &format!("trace=read,{calls}"), "-o"]).arg(&list);
     strace.args(["-e", &format!("inject={calls}:error=EINTR:when=3+3")]);
     strace.args(["-e", "inject=read:error=EINTR:when=9+3"]);
-    let server = Program::run(under(strace, &echo(backend)));
+    let server = Program::run(under(strace, &echo(kind)));
     let mut streams: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
     for round in 0..10u8 {
         for (number, stream) in streams.iter_mut().enumerate() {
@@ -124,7 +124,7 @@ pub(crate) fn b8_interrupted_calls_change_nothing(backend: &str) {
 #[test]
 fn a4_io_uring_denied_falls_back_with_one_line() {
     for (error, reason) in [("EPERM", "seccomp"), ("ENOSYS", "")] {
-        let asked = echo("uring");
+        let asked = echo(Kind { backend: "uring", ..Kind::EPOLL });
         let mut default = coracle();
         default.args(["echo", "--listen", "127.0.0.1:0"]);
         for program in [asked, default] {

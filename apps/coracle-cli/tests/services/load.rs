@@ -1,6 +1,6 @@
 //! `coracle load`: what it counts, and what it finds wrong.
 
-use crate::program::{Program, coracle, service};
+use crate::program::{Kind, Program, coracle, service};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -88,15 +88,24 @@ fn echo(mut stream: TcpStream, mut change: impl FnMut(usize, &mut Vec<u8>)) {
 
 // --- On every backend ----------------------------------------------------------------------------------
 
-pub(crate) fn r4_every_message_comes_back(backend: &str) {
-    let server = Program::start(backend);
+pub(crate) fn r4_every_message_comes_back(kind: Kind) {
+    let server = Program::start(kind);
     for threads in ["1", "2"] {
         let json = report(
             &server.address,
-            &["--connections", "7", "--seconds", "1", "--threads", threads, "--backend", backend],
+            &[
+                "--connections",
+                "7",
+                "--seconds",
+                "1",
+                "--threads",
+                threads,
+                "--backend",
+                kind.backend,
+            ],
         );
         json.expect_no_errors();
-        assert_eq!(json.value("backend"), format!("\"{backend}\""));
+        assert_eq!(json.value("backend"), format!("\"{}\"", kind.backend));
         for (name, value) in [("loops", threads), ("opened", "7"), ("open_at_end", "7")] {
             assert_eq!(json.value(name), value, "{name}");
         }
@@ -110,18 +119,18 @@ pub(crate) fn r4_every_message_comes_back(backend: &str) {
     }
 }
 
-pub(crate) fn r4_rate_is_kept(backend: &str) {
-    let server = Program::start(backend);
+pub(crate) fn r4_rate_is_kept(kind: Kind) {
+    let server = Program::start(kind);
     let rate = ["--rate", "500", "--connections", "3", "--seconds", "1", "--threads", "2"];
-    let json = report(&server.address, &[&rate[..], &["--backend", backend]].concat());
+    let json = report(&server.address, &[&rate[..], &["--backend", kind.backend]].concat());
     json.expect_no_errors();
     // One second of 500 a second: those that could not be sent on a busy machine are counted, too.
     assert_eq!(json.number("messages") + json.number("unsent"), 500.0, "{}", json.0);
 }
 
-pub(crate) fn r4_idle_connections_are_held(backend: &str) {
-    let server = Program::start(backend);
-    let options = ["--idle", "--connections", "300", "--seconds", "1", "--backend", backend];
+pub(crate) fn r4_idle_connections_are_held(kind: Kind) {
+    let server = Program::start(kind);
+    let options = ["--idle", "--connections", "300", "--seconds", "1", "--backend", kind.backend];
     let json = report(&server.address, &options);
     json.expect_no_errors();
     for (name, value) in
@@ -131,18 +140,18 @@ pub(crate) fn r4_idle_connections_are_held(backend: &str) {
     }
 }
 
-pub(crate) fn large_messages_come_back(backend: &str) {
+pub(crate) fn large_messages_come_back(kind: Kind) {
     // More than all buffers on the way have room for: who does not read while it writes would hang.
-    let server = Program::start(backend);
+    let server = Program::start(kind);
     let options = ["--bytes", "16000000", "--connections", "2", "--seconds", "1"];
-    let json = report(&server.address, &[&options[..], &["--backend", backend]].concat());
+    let json = report(&server.address, &[&options[..], &["--backend", kind.backend]].concat());
     json.expect_no_errors();
     assert!(json.number("messages") >= 2.0, "{}", json.0);
 }
 
-pub(crate) fn wrong_server_is_found_out(backend: &str) {
-    let server = Program::run_on(backend, service("time", backend));
-    let options = ["--connections", "3", "--seconds", "1", "--backend", backend];
+pub(crate) fn wrong_server_is_found_out(kind: Kind) {
+    let server = Program::run_on(kind, service("time", kind));
+    let options = ["--connections", "3", "--seconds", "1", "--backend", kind.backend];
     let (report, log) = complaint(&server.address, &options);
     assert!(report.contains("3 × wrong answer; the first: connection "), "{report}");
     assert!(report.contains("byte 0 of answer 0 is 0x5b, sent was 0x"), "{report}");
@@ -153,7 +162,7 @@ pub(crate) fn wrong_server_is_found_out(backend: &str) {
 
 #[test]
 fn report_for_people_has_it_all() {
-    let server = Program::start("epoll");
+    let server = Program::start(Kind::EPOLL);
     let output = load(&server.address, &["--seconds", "1", "--connections", "2"]);
     assert!(output.status.success());
     let text = String::from_utf8_lossy(&output.stdout);
@@ -200,7 +209,7 @@ fn more_than_was_sent_is_wrong() {
 
 #[test]
 fn answers_that_do_not_come_are_missing() {
-    let server = Program::run(service("discard", "epoll"));
+    let server = Program::run(service("discard", Kind::EPOLL));
     let (report, log) = complaint(&server.address, &["--connections", "4", "--seconds", "1"]);
     assert!(report.contains("4 × missing answer; the first: connection "), "{report}");
     assert!(log.contains("4 missing answer(s)"), "{log}");

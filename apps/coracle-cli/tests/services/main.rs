@@ -1,4 +1,4 @@
-//! The other servers of the program, and `coracle load`: black boxes, on every backend.
+//! The other servers of the program, and `coracle load`: black boxes, on every backend, in every style there is.
 
 mod load;
 #[allow(dead_code)]
@@ -9,19 +9,20 @@ mod streams;
 mod time;
 
 macro_rules! suite {
-    ($backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
+    ($style:ident $backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
         mod $backend {
             $($(
                 #[test]
                 fn $case() {
-                    crate::$file::$case(stringify!($backend));
+                    let (backend, style) = (stringify!($backend), stringify!($style));
+                    crate::$file::$case(crate::program::Kind { backend, style });
                 }
             )*)*
         }
     };
-    (on $backend:ident) => {
+    ($style:ident on $backend:ident: $($others:tt)*) => {
         suite! {
-            $backend:
+            $style $backend:
             time::{
                 r1_answer_is_the_time_and_the_message,
                 zero_bytes_survive,
@@ -39,7 +40,18 @@ macro_rules! suite {
                 upstream_that_died_unnoticed_takes_the_client_along,
                 client_that_dies_takes_the_upstream_along,
                 slow_reader_costs_bounded_memory,
+                d2_request_to_end_is_told_to_both_sides,
             }
+            $($others)*
+        }
+    };
+}
+
+/// Those that are there in callbacks only go along.
+macro_rules! suite_with_others {
+    (on $backend:ident) => {
+        suite! {
+            callback on $backend:
             streams::{
                 r1_discard_says_nothing,
                 r1_chargen_sends_the_lines_of_the_rfc,
@@ -56,7 +68,15 @@ macro_rules! suite {
     };
 }
 
-suite!(on uring);
-suite!(on epoll);
-suite!(on poll);
-suite!(on select);
+suite_with_others!(on uring);
+suite_with_others!(on epoll);
+suite_with_others!(on poll);
+suite_with_others!(on select);
+
+/// The servers that are written in coroutines, too.
+mod coroutine {
+    suite!(coroutine on uring:);
+    suite!(coroutine on epoll:);
+    suite!(coroutine on poll:);
+    suite!(coroutine on select:);
+}

@@ -1,6 +1,6 @@
 //! `coracle proxy`: the client on one side and the upstream on the other are the test's.
 
-use crate::program::{PATIENCE, Program, eventually, pattern, service};
+use crate::program::{Kind, PATIENCE, Program, eventually, pattern, service};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::Signal;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,9 +18,9 @@ struct Proxied {
 }
 
 impl Proxied {
-    fn new(backend: &str) -> Proxied {
+    fn new(kind: Kind) -> Proxied {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = proxy_to(backend, upstream.local_addr().unwrap());
+        let proxy = proxy_to(kind, upstream.local_addr().unwrap());
         Proxied { proxy, upstream }
     }
 
@@ -34,11 +34,11 @@ impl Proxied {
     }
 }
 
-fn proxy_to(backend: &str, upstream: SocketAddr) -> Program {
-    let mut command = service("proxy", backend);
+fn proxy_to(kind: Kind, upstream: SocketAddr) -> Program {
+    let mut command = service("proxy", kind);
     // With one loop, what is open can be counted.
     command.args(["--threads", "1", "--to", &upstream.to_string()]);
-    Program::run_on(backend, command)
+    Program::run_on(kind, command)
 }
 
 fn read_all(mut stream: &TcpStream) -> Vec<u8> {
@@ -71,8 +71,8 @@ fn is_over(mut stream: &TcpStream) -> bool {
     }
 }
 
-pub(crate) fn messages_go_both_ways(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn messages_go_both_ways(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let pairs: Vec<_> = (0..10).map(|_| proxied.pair()).collect();
     for round in 0..10u8 {
         for (number, (client, server)) in pairs.iter().enumerate() {
@@ -85,8 +85,8 @@ pub(crate) fn messages_go_both_ways(backend: &str) {
     }
 }
 
-pub(crate) fn client_may_end_first(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn client_may_end_first(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let (client, server) = proxied.pair();
     send_all(&client, b"a question");
     assert_eq!(read_all(&server), b"a question");
@@ -94,8 +94,8 @@ pub(crate) fn client_may_end_first(backend: &str) {
     assert_eq!(read_all(&client), b"an answer, after the end of the question");
 }
 
-pub(crate) fn upstream_may_end_first(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn upstream_may_end_first(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let (client, server) = proxied.pair();
     send_all(&server, b"welcome, I have nothing else to say");
     assert_eq!(read_all(&client), b"welcome, I have nothing else to say");
@@ -103,8 +103,8 @@ pub(crate) fn upstream_may_end_first(backend: &str) {
     assert_eq!(read_all(&server), b"but I have");
 }
 
-pub(crate) fn ten_megabytes_arrive_intact(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn ten_megabytes_arrive_intact(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let (client, server) = proxied.pair();
     let bytes = pattern(10 * MEGABYTES);
     let came = thread::scope(|scope| {
@@ -119,9 +119,9 @@ pub(crate) fn ten_megabytes_arrive_intact(backend: &str) {
     assert!(came == bytes, "what arrived is not what was sent");
 }
 
-pub(crate) fn directions_do_not_wait_for_each_other(backend: &str) {
+pub(crate) fn directions_do_not_wait_for_each_other(kind: Kind) {
     // A client that sends everything before it reads, to a server that does not wait for that.
-    let proxied = Proxied::new(backend);
+    let proxied = Proxied::new(kind);
     let (client, server) = proxied.pair();
     let bytes = pattern(10 * MEGABYTES);
     thread::scope(|scope| {
@@ -142,9 +142,9 @@ fn refusing() -> (OwnedFd, SocketAddr) {
     (socket, address)
 }
 
-pub(crate) fn upstream_that_refuses_closes_the_client(backend: &str) {
+pub(crate) fn upstream_that_refuses_closes_the_client(kind: Kind) {
     let (_socket, address) = refusing();
-    let proxy = proxy_to(backend, address);
+    let proxy = proxy_to(kind, address);
     for _ in 0..3 {
         let mut client = proxy.connect();
         let _ = client.write_all(b"anybody there?");
@@ -157,12 +157,12 @@ pub(crate) fn upstream_that_refuses_closes_the_client(backend: &str) {
     assert_eq!(log.matches(&told).count(), 3, "{log}");
 }
 
-pub(crate) fn p6_log_has_levels(backend: &str) {
+pub(crate) fn p6_log_has_levels(kind: Kind) {
     let (_socket, address) = refusing();
     let log_at = |level: &str| {
-        let mut command = service("proxy", backend);
+        let mut command = service("proxy", kind);
         command.args(["--to", &address.to_string(), "--log", level]);
-        let proxy = Program::run_on(backend, command);
+        let proxy = Program::run_on(kind, command);
         assert!(is_over(&proxy.connect())); // which it warns of
         let output = proxy.end();
         assert!(output.status.success());
@@ -177,8 +177,8 @@ pub(crate) fn p6_log_has_levels(backend: &str) {
     assert_eq!(log_at("off"), "");
 }
 
-pub(crate) fn upstream_that_dies_takes_the_client_along(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn upstream_that_dies_takes_the_client_along(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let (witness, peer) = proxied.pair();
     (&mut &witness).write_all(b"before").unwrap();
     expect(&peer, b"before");
@@ -198,9 +198,9 @@ pub(crate) fn upstream_that_dies_takes_the_client_along(backend: &str) {
     expect(&witness, b"after");
 }
 
-pub(crate) fn upstream_that_died_unnoticed_takes_the_client_along(backend: &str) {
+pub(crate) fn upstream_that_died_unnoticed_takes_the_client_along(kind: Kind) {
     // The proxy learns of it by the bytes it cannot send there any more, in the middle of the client's callback.
-    let proxied = Proxied::new(backend);
+    let proxied = Proxied::new(kind);
     for round in 0..10 {
         let (mut client, server) = proxied.pair();
         client.write_all(b"hello").unwrap();
@@ -213,8 +213,8 @@ pub(crate) fn upstream_that_died_unnoticed_takes_the_client_along(backend: &str)
     }
 }
 
-pub(crate) fn client_that_dies_takes_the_upstream_along(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn client_that_dies_takes_the_upstream_along(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let (witness, peer) = proxied.pair();
     (&mut &witness).write_all(b"before").unwrap();
     expect(&peer, b"before");
@@ -234,8 +234,8 @@ pub(crate) fn client_that_dies_takes_the_upstream_along(backend: &str) {
     expect(&witness, b"after");
 }
 
-pub(crate) fn slow_reader_costs_bounded_memory(backend: &str) {
-    let proxied = Proxied::new(backend);
+pub(crate) fn slow_reader_costs_bounded_memory(kind: Kind) {
+    let proxied = Proxied::new(kind);
     let (client, server) = proxied.pair();
     let bytes = pattern(64 * MEGABYTES);
     thread::scope(|scope| {
@@ -250,4 +250,19 @@ pub(crate) fn slow_reader_costs_bounded_memory(backend: &str) {
         assert!(memory < 48 << 20, "{} MiB for who does not read", memory >> 20);
         assert!(read_all(&server) == bytes, "what arrived is not what was sent");
     });
+}
+
+pub(crate) fn d2_request_to_end_is_told_to_both_sides(kind: Kind) {
+    let proxied = Proxied::new(kind);
+    let (client, server) = proxied.pair();
+    (&mut &client).write_all(b"before").unwrap();
+    expect(&server, b"before");
+    proxied.proxy.signal(Signal::TERM);
+    assert_eq!(read_all(&client), b"", "our side is ended in order");
+    assert_eq!(read_all(&server), b"", "and the other");
+    drop((client, server)); // what it waits for
+    let output = proxied.proxy.output();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("coracle proxy: stopped\n"));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,13 +1,13 @@
 //! `coracle discard` and `coracle chargen`: one only reads, the other hardly ever stops.
 
-use crate::program::{Program, eventually, pattern, service};
+use crate::program::{Kind, Program, eventually, pattern, service};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) fn r1_discard_says_nothing(backend: &str) {
-    let server = Program::run_on(backend, service("discard", backend));
+pub(crate) fn r1_discard_says_nothing(kind: Kind) {
+    let server = Program::run_on(kind, service("discard", kind));
     let mut stream = server.connect();
     stream.write_all(&pattern(3 << 20)).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
@@ -36,10 +36,10 @@ fn expect_lines(reader: &mut BufReader<TcpStream>, first: usize, count: usize) {
     }
 }
 
-pub(crate) fn r1_chargen_sends_the_lines_of_the_rfc(backend: &str) {
+pub(crate) fn r1_chargen_sends_the_lines_of_the_rfc(kind: Kind) {
     assert!(line(0).starts_with(" !\"#$%&'()*+,-./0123456789:;<=>?@ABC"));
     assert!(line(0).ends_with("abcdefg\r\n") && line(1).ends_with("abcdefgh\r\n"));
-    let server = Program::run_on(backend, service("chargen", backend));
+    let server = Program::run_on(kind, service("chargen", kind));
     let mut reader = BufReader::new(server.connect());
     expect_lines(&mut reader, 0, 1000);
     // What is sent to it changes nothing, nor does the end of that.
@@ -49,8 +49,8 @@ pub(crate) fn r1_chargen_sends_the_lines_of_the_rfc(backend: &str) {
     expect_lines(&mut BufReader::new(server.connect()), 0, 10);
 }
 
-pub(crate) fn chargen_stops_when_nobody_reads(backend: &str) {
-    let server = Program::run_on(backend, service("chargen", backend));
+pub(crate) fn chargen_stops_when_nobody_reads(kind: Kind) {
+    let server = Program::run_on(kind, service("chargen", kind));
     let mut readers: Vec<_> = (0..5).map(|_| BufReader::new(server.connect())).collect();
     readers.iter_mut().for_each(|reader| expect_lines(reader, 0, 1));
     eventually("it has stopped", || {

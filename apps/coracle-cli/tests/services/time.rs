@@ -1,6 +1,6 @@
 //! `coracle time`: its answers, its port, and its life as a daemon.
 
-use crate::program::{Program, coracle, eventually, pattern, service};
+use crate::program::{Kind, Program, coracle, eventually, pattern, service};
 use chrono::{DateTime, Local, NaiveDateTime, TimeZone};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
@@ -33,8 +33,8 @@ fn expect_answer(stream: &mut (impl Read + Write), message: &[u8]) {
     assert!(&answer[HEADER_BYTES..] == message, "{text}");
 }
 
-pub(crate) fn r1_answer_is_the_time_and_the_message(backend: &str) {
-    let server = Program::run_on(backend, service("time", backend));
+pub(crate) fn r1_answer_is_the_time_and_the_message(kind: Kind) {
+    let server = Program::run_on(kind, service("time", kind));
     let mut stream = server.connect();
     expect_answer(&mut stream, b"hello");
     expect_answer(&mut stream, b"and again\n");
@@ -45,13 +45,13 @@ pub(crate) fn r1_answer_is_the_time_and_the_message(backend: &str) {
     assert!(String::from_utf8_lossy(&output.stdout).ends_with("coracle time: stopped\n"));
 }
 
-pub(crate) fn zero_bytes_survive(backend: &str) {
-    let server = Program::run_on(backend, service("time", backend));
+pub(crate) fn zero_bytes_survive(kind: Kind) {
+    let server = Program::run_on(kind, service("time", kind));
     expect_answer(&mut server.connect(), b"\0a\0\0b\0");
 }
 
-pub(crate) fn hundred_kilobytes_survive(backend: &str) {
-    let server = Program::run_on(backend, service("time", backend));
+pub(crate) fn hundred_kilobytes_survive(kind: Kind) {
+    let server = Program::run_on(kind, service("time", kind));
     let stream = server.connect();
     // Without a '[', so that what is in front of each part can be told from the message.
     let message: Vec<u8> = pattern(100_000).iter().map(|byte| byte & 0x1f).collect();

@@ -121,7 +121,7 @@ impl Caller<'_> {
     /// The earliest of the deadlines around the caller, and of one that is `timeout` from now.
     #[inline]
     pub(super) fn limit(&self, timeout: Option<Duration>) -> Option<Instant> {
-        let around = if self.frame.is_shielded() { None } else { self.frame.deadline.get() };
+        let around = self.frame.deadline.get(); // in a shield, that of the shield
         match timeout {
             None => around,
             Some(timeout) => earlier(around, Some(self.lp.deadline(timeout))),

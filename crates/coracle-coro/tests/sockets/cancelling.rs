@@ -4,7 +4,7 @@ use crate::harness::{ECANCELED, ETIMEDOUT, HOUR, Harness, Log, MS, Noted, errno}
 use crate::streams::{byte, full_pair, pair, pattern, settle};
 use coracle_coro::net::{TcpListener, TcpStream, UdpSocket};
 use coracle_coro::sync::after;
-use coracle_coro::{select, spawn, timeout, yield_now};
+use coracle_coro::{select, shield, spawn, timeout, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use std::io::{self, Read, Write};
@@ -309,4 +309,24 @@ pub(crate) fn t4_wait_in_a_destructor_of_a_panic_fails(h: &Harness) {
         Ok(())
     });
     assert_eq!(log.take(), ["tried", "dropped"]);
+}
+
+/// A farewell has the time of its shield, whether the cancel came before it or in it.
+pub(crate) fn s10_shielded_read_ends_with_its_shield(h: &Harness) {
+    h.run(|| {
+        for cancelled_before in [true, false] {
+            let (one, other) = pair()?;
+            let farewell = spawn(move || {
+                if cancelled_before {
+                    assert_eq!(errno(byte(&one)), ECANCELED);
+                }
+                shield(50 * MS, || errno(byte(&one)))
+            });
+            yield_now();
+            farewell.cancel();
+            assert_eq!(farewell.join_timeout(HOUR).unwrap(), ETIMEDOUT);
+            drop(other);
+        }
+        Ok(())
+    });
 }

@@ -89,6 +89,7 @@ suite! {
             t4_loop_goes_with_operations_in_flight,
             t4_cancelled_twice,
             t4_wait_in_a_destructor_of_a_panic_fails,
+            s10_shielded_read_ends_with_its_shield,
         }
         sharing::{
             s30_reader_and_writer_at_the_same_time,

@@ -1,0 +1,123 @@
+//! Servers in coroutines: plain blocking code, a coroutine per connection, on one loop per thread.
+//!
+//! ```text
+//!   loop 0: accept ──► connection, connection, …        SIGTERM: loop 0 is stopped, which cancels every coroutine
+//!   loop 1: accept ──► connection, connection, …        of every loop; each finishes what it does, in its time
+//! ```
+
+pub(crate) mod echo;
+pub(crate) mod proxy;
+mod space;
+mod stop;
+mod stream;
+pub(crate) mod time;
+
+use crate::listening::{Listening, Socket};
+use crate::options::{ServeOptions, tell};
+use crate::style::Style;
+use coracle::coro::Builder;
+use coracle::coro::net::{TcpListener, UnixListener};
+use coracle::{Loop, Runtime, SpawnOn, loops};
+use space::Space;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stop::Stop;
+use stream::{Listener, Stream};
+
+/// What the coroutine of a connection has at least. It calls nothing deep; a page or two are used.
+const STACK_BYTES: usize = 64 << 10;
+
+/// How often each loop tells the log that connections cannot be accepted.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// What is done with a connection. Each has its own clone.
+pub(crate) trait Service: Clone + Send + Sync + 'static {
+    /// The life of one connection, in its coroutine.
+    fn serve<S: Stream>(&self, stream: S, stop: &Stop) -> io::Result<()>;
+}
+
+/// Serves until the process is asked to end.
+pub(crate) fn serve(
+    name: &'static str,
+    options: &ServeOptions,
+    listening: Listening,
+    service: impl Service,
+) -> io::Result<()> {
+    coracle::seeing::dump_on_sigquit()?;
+    let (count, backend) = (options.loops(), options.backend);
+    let (addresses, _files) = (listening.addresses(), listening.files());
+    let sockets = listening.for_loops(count)?;
+    let stop = Arc::new(Stop::new(Duration::from_secs(options.drain)));
+    let stopping = Arc::clone(&stop);
+    let make_loop = move |index| {
+        let builder = Loop::builder();
+        let builder = backend.into_iter().fold(builder, |builder, it| builder.backend(it));
+        let lp = builder.build()?;
+        if index == 0 {
+            let stop = Arc::clone(&stopping);
+            lp.on_terminate(move |lp| stop.begin(&lp.handle()))?;
+        }
+        Ok(lp)
+    };
+    let telling = Arc::clone(&stop);
+    Runtime::new().loops(count).make_loops(make_loop).run(move || {
+        for (handle, sockets) in loops().iter().zip(sockets) {
+            for socket in sockets {
+                let (service, stop) = (service.clone(), Arc::clone(&stop));
+                handle.spawn(move || accept_from(socket, &service, &stop))?;
+            }
+        }
+        let lp = Loop::current().expect("a coroutine has a loop");
+        tell(name, &addresses, lp.backend(), count, Style::Coroutine);
+        Ok(())
+    })?;
+    telling.result()
+}
+
+/// The life of a coroutine that accepts. If it cannot, nobody serves: that ends all.
+fn accept_from(socket: Socket, service: &impl Service, stop: &Arc<Stop>) {
+    let ended =
+        match socket {
+            Socket::Tcp(fd) => TcpListener::from_std(fd.into())
+                .and_then(|listener| accept(&listener, service, stop)),
+            Socket::Unix(fd) => UnixListener::from_std(fd.into())
+                .and_then(|listener| accept(&listener, service, stop)),
+        };
+    if let Err(error) = ended {
+        stop.fail(error);
+    }
+}
+
+fn accept<L: Listener>(listener: &L, service: &impl Service, stop: &Arc<Stop>) -> io::Result<()> {
+    let mut told: Option<Instant> = None;
+    while !stop.has_begun() {
+        match listener.accept() {
+            Ok(stream) if !stop.has_begun() => {
+                let (service, stop) = (service.clone(), Arc::clone(stop));
+                Builder::new().stack_size(STACK_BYTES).spawn(move || {
+                    if let Err(error) = service.serve(stream, &stop) {
+                        tracing::debug!("a connection has ended: {error}");
+                    }
+                })?;
+            }
+            Ok(_late) => {}
+            Err(error) if stop::is_cancelled(&error) => break,
+            Err(error) if is_shortage(&error) => {
+                // `accept` makes whoever tries again wait.
+                if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                    told = Some(Instant::now());
+                    tracing::warn!("cannot accept: {error}; new connections wait");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Whether it may be over soon.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|number| shortages.contains(&number))
+}

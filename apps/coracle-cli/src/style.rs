@@ -1,0 +1,46 @@
+//! In which style a server is written. What it does is the same in each.
+
+use crate::options::ServeOptions;
+use std::fmt;
+use std::io;
+
+/// How the code of a server looks.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// One value per connection, which the loop calls.
+    #[default]
+    Callback,
+    /// A coroutine per connection: plain blocking code.
+    Coroutine,
+}
+
+impl Style {
+    /// Refuses what a server of this style cannot do.
+    pub(crate) fn check(self, options: &ServeOptions) -> io::Result<()> {
+        if self != Style::Callback && options.processes.is_some() {
+            let text = format!(
+                "cannot serve with --processes and --style {self}: worker processes are there for \
+                 --style callback; use --threads"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(())
+    }
+
+    /// As the line at the start says it; nothing for what needs no word.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Style::Callback => "",
+            Style::Coroutine => ", in coroutines",
+        }
+    }
+}
+
+impl fmt::Display for Style {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Style::Callback => "callback",
+            Style::Coroutine => "coroutine",
+        })
+    }
+}
