@@ -220,6 +220,9 @@ impl Frame {
     /// Leaves the coroutine until all that are ready now have had their turn.
     #[inline(always)]
     pub(crate) fn give_way(&self) {
+        if self.scheduler().is_forked() {
+            return; // nobody would come back to it
+        }
         self.scheduler().push(Rc::clone(&self.task));
         self.suspend();
     }

@@ -13,6 +13,7 @@
 use crate::current;
 use crate::deadline;
 use crate::primitive::Lock;
+use crate::shield::Shield;
 use crate::waiter::{Waiter, Waker, current_loop, refuse_callbacks};
 use crate::waits_for::WaitsFor;
 use coracle_loop::OffloadError;
@@ -230,7 +231,7 @@ impl Default for Ending {
 impl Ending {
     /// Until the work is over, whatever happens to the one that waits.
     fn wait(&self) {
-        let _shield = Shield::new();
+        let _shield = Shield::new(None);
         loop {
             let waiter = Waiter::new().waiting_for(WaitsFor::Offload);
             {
@@ -253,28 +254,4 @@ impl Drop for MustNotUnwind {
         eprintln!("coracle: cannot wait for offloaded work that borrows: aborting");
         std::process::abort();
     }
-}
-
-/// Waits of this coroutine come to their end, even if it is cancelled or late.
-struct Shield;
-
-impl Shield {
-    fn new() -> Shield {
-        count(1);
-        Shield
-    }
-}
-
-impl Drop for Shield {
-    fn drop(&mut self) {
-        count(-1);
-    }
-}
-
-fn count(by: i32) {
-    current::with(|frame| {
-        if let Some(frame) = frame {
-            frame.shields.set(frame.shields.get().saturating_add_signed(by));
-        }
-    });
 }

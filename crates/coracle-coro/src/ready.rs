@@ -16,11 +16,12 @@ pub(crate) struct Ready {
     first: Cell<Option<Rc<Task>>>,
     /// In the list; null if it is empty.
     last: Cell<*const Task>,
+    count: Cell<usize>,
 }
 
 impl Ready {
     pub(crate) fn new() -> Ready {
-        Ready { first: Cell::new(None), last: Cell::new(null()) }
+        Ready { first: Cell::new(None), last: Cell::new(null()), count: Cell::new(0) }
     }
 
     #[inline]
@@ -34,19 +35,10 @@ impl Ready {
         self.last.get()
     }
 
-    /// How many there are; they are counted.
+    /// How many there are.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        let Some(first) = self.first.take() else { return 0 };
-        let mut count = 0;
-        let mut task = Some(Rc::clone(&first));
-        while let Some(this) = task {
-            count += 1;
-            let next = this.next.take();
-            task = next.clone();
-            this.next.set(next);
-        }
-        self.first.set(Some(first));
-        count
+        self.count.get()
     }
 
     /// Puts a task behind all others. It must not be in the list.
@@ -56,6 +48,7 @@ impl Ready {
         // SAFETY: it is in the list, which owns what is in it; or null.
         let place = unsafe { last.as_ref() }.map_or(&self.first, |last| &last.next);
         place.set(Some(task));
+        self.count.set(self.count.get() + 1);
     }
 
     /// Takes the first.
@@ -67,6 +60,7 @@ impl Ready {
             self.last.set(null());
         }
         self.first.set(next);
+        self.count.set(self.count.get() - 1);
         Some(task)
     }
 }

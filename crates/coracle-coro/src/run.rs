@@ -90,7 +90,8 @@ where
             other => main.set(other),
         }
         if scheduler.will_stop() {
-            scheduler.cancel_all(); // it was somebody else who stopped the loop
+            // It was somebody else who stopped the loop. In a turn, where no job has to be posted for each.
+            lp.defer(|lp| Scheduler::of(lp).cancel_all());
         }
     };
     match scheduler.take_deadlock() {

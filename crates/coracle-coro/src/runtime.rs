@@ -251,7 +251,7 @@ fn run_member(lp: &Loop, member: Member) -> io::Result<()> {
         if !group.is_done() {
             group.cancel_all(); // it was somebody else who stopped the loop
         } else if !scheduler.is_empty() {
-            scheduler.cancel_all(); // who comes when all is over
+            lp.defer(|lp| Scheduler::of(lp).cancel_all()); // who comes when all is over
         }
     }
     std::mem::forget(abandon);

@@ -434,7 +434,12 @@ impl Scheduler {
 
     #[inline(never)]
     fn take_stack(&self, task: &Task) -> io::Result<Stack> {
-        let mut stack = self.pool()?.take(task.size.get())?;
+        let pool = self.pool()?;
+        let mut stack = pool.take(task.size.get()).or_else(|_| {
+            // Those that are over may have some.
+            self.spare.borrow().iter().for_each(|spare| drop(spare.coroutine.take()));
+            pool.take(task.size.get())
+        })?;
         if let Some(name) = &task.sleeper_ref().name {
             stack.set_name(&**name);
         }
@@ -654,14 +659,15 @@ impl Drop for Scheduler {
     fn drop(&mut self) {
         let tasks = self.tasks();
         let mut leaked = Vec::new();
-        for task in &tasks {
-            if task.state.get() == State::New {
-                task.give_up();
-            } else if let Some(coroutine) = task.coroutine.take() {
+        let (new, started): (Vec<_>, Vec<_>) =
+            tasks.iter().partition(|task| task.state.get() == State::New);
+        for task in started {
+            if let Some(coroutine) = task.coroutine.take() {
                 std::mem::forget(coroutine);
                 leaked.push(task.sleeper().to_string());
             }
         }
+        new.into_iter().for_each(|task| task.give_up());
         if !leaked.is_empty() {
             let names = leaked.join(", ");
             tracing::warn!(

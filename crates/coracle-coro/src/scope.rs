@@ -252,14 +252,14 @@ impl Children {
     }
 
     /// What the parent does before it waits for them.
-    fn look_after(&self, parent: &Frame) {
+    fn look_after(&self, parent: &Frame, shielded: bool) {
         if self.leaked.get() == self.living.get() {
             leak(parent, "it waits for children that were cancelled, and went on waiting");
         }
         if parent.scheduler().is_forked() {
             leak(parent, "it waits for children that do not run in a copy of the process");
         }
-        if parent.sleeper.is_cancelled() {
+        if parent.sleeper.is_cancelled() && !shielded {
             self.cancel();
         }
     }
@@ -267,9 +267,11 @@ impl Children {
     /// Until all are over, whatever happens to the one that waits.
     fn wait(&self) {
         let mut limit = deadline::limit();
+        let shielded = current::with(|frame| frame.is_some_and(Frame::is_shielded));
         let _shield = Shield::new(None);
         while self.living.get() > 0 {
-            current::with(|frame| frame.into_iter().for_each(|frame| self.look_after(frame)));
+            let look = |frame: &Frame| self.look_after(frame, shielded);
+            current::with(|frame| frame.into_iter().for_each(look));
             let waiter = Waiter::new().waiting_for(WaitsFor::Children);
             self.parent.replace(Some(waiter.waker()));
             if waiter.wait(limit) == Woken::TimedOut {

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`coroutines`](crate::coroutines) | those of this loop: name, state, age, place, what it waits for |
+//! | [`coroutines`] | those of this loop: name, state, age, place, what it waits for |
 //! | [`look_at`], [`look_at_all`] | the same of another loop, or of all, with backtraces; from any thread |
 //! | [`stats`] | counters of this loop |
 //! | [`Watchdog`] | reports a loop that is held, with the user's own frames; a dump of everything on SIGQUIT |

@@ -205,7 +205,7 @@ unsafe fn give_up<F>(sleeper: &Sleeper) {
     // SAFETY: it will not be run.
     unsafe { sleeper.ending.give_up() };
     if let Err(payload) = dropped {
-        std::panic::resume_unwind(payload);
+        report(&*payload); // of a destructor, which is not ours
     }
 }
 
@@ -246,9 +246,12 @@ where
 impl<F, T> Drop for Sent<F, T> {
     fn drop(&mut self) {
         if let Some(f) = self.f.take() {
-            drop(f);
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(f)));
             // SAFETY: nobody will run it.
             unsafe { self.sleeper.ending.give_up() };
+            if let Err(payload) = dropped {
+                report(&*payload);
+            }
         }
     }
 }

@@ -183,7 +183,8 @@ impl Waiter {
             sleeper.is_cancelled() && !frame.is_shielded() || frame.scheduler().is_forked();
         // Others of this thread would run with its panic count raised, and one more panic ends the process.
         if (cancelled || thread::panicking()) && sleeper.end(*ticket, Woken::Cancelled) {
-            frame.cancelled_waits.set(frame.cancelled_waits.get().saturating_add(1));
+            let ignored = frame.cancelled_waits.get().saturating_add(u32::from(cancelled));
+            frame.cancelled_waits.set(ignored);
             return Woken::Cancelled;
         }
         if let Some(woken) = sleeper.outcome(*ticket) {

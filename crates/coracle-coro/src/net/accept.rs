@@ -85,7 +85,11 @@ impl Acceptor {
                 caller.done_at_once();
                 return known;
             }
+            // It may let others run: then look again.
             let waiter = Waiter::new().waiting_for(WaitsFor::Accept(self.socket.handle));
+            if let Some(known) = self.queue.state.borrow_mut().take_known() {
+                return known;
+            }
             let place = Place::default();
             let ticket = self.queue.join(caller.lp, waiter.waker(), &place);
             let woken = waiter.wait(caller.limit(self.socket.read_timeout.get()));

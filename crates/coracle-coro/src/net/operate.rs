@@ -169,18 +169,22 @@ impl Caller<'_> {
     ) -> io::Result<usize> {
         landing.token.set(Some(token));
         let ticket = self.park_in(landing);
-        if limit.is_some() || self.is_cancelled() {
-            return self.wait_within(landing, token, limit, None);
-        }
-        self.leave(landing, ticket);
-        match landing.take() {
-            Landed::Count(count) => Ok(count),
-            Landed::Other => landing.tell_other(None),
-            Landed::Nothing => {
-                let asked = self.ask_for_end(token, ticket);
-                self.wait_within(landing, token, limit, asked)
+        let must_not_unwind = MustNotUnwind;
+        let result = if limit.is_some() || self.is_cancelled() {
+            self.wait_within(landing, token, limit, None)
+        } else {
+            self.leave(landing, ticket);
+            match landing.take() {
+                Landed::Count(count) => Ok(count),
+                Landed::Other => landing.tell_other(None),
+                Landed::Nothing => {
+                    let asked = self.ask_for_end(token, ticket);
+                    self.wait_within(landing, token, limit, asked)
+                }
             }
-        }
+        };
+        std::mem::forget(must_not_unwind);
+        result
     }
 
     /// The same with a limit, or after something has struck: `asked` for the end of it, if it is given.
@@ -253,6 +257,19 @@ impl Caller<'_> {
         };
         self.lp.cancel(token);
         Some(why)
+    }
+}
+
+/// Ends the process if it is dropped: somebody's code that runs in a switch, as a layer of `tracing` does, has
+/// panicked, and the kernel would go on with memory that is gone.
+struct MustNotUnwind;
+
+impl Drop for MustNotUnwind {
+    fn drop(&mut self) {
+        eprintln!(
+            "coracle: a panic in the middle of a wait for the kernel, which has our memory: aborting"
+        );
+        std::process::abort();
     }
 }
 
@@ -387,8 +404,13 @@ impl Lane {
 
     #[cold]
     fn wait_for_turn(&self, limit: Option<Instant>) -> io::Result<()> {
-        self.turn.set(TurnState::Awaited);
+        // It may let others run: before the lane is looked at.
         let waiter = Waiter::new().waiting_for(self.landing.what);
+        if self.turn.get() == TurnState::Free {
+            self.turn.set(TurnState::Taken);
+            return Ok(());
+        }
+        self.turn.set(TurnState::Awaited);
         let place = self.line.borrow_mut().join(waiter.waker(), ());
         let woken = waiter.wait(limit);
         // If it was woken, the lane was handed over; else nobody has done so, and nobody will.

@@ -77,7 +77,7 @@ pub fn look_at(handle: &LoopHandle, patience: Duration) -> io::Result<LoopDump> 
         return Ok(look(&lp));
     }
     let answers = ask(std::slice::from_ref(handle));
-    match next(&answers, Instant::now() + patience) {
+    match next(&answers, within(patience)) {
         Some((_, dump)) => Ok(dump),
         None if !handle.is_alive() => Err(coracle_loop::PostError::Gone.into()),
         None => {
@@ -106,7 +106,7 @@ pub fn look_at_all(patience: Duration) -> Dump {
     let mut loops: Vec<LoopDump> = own.iter().map(look).collect();
     let mut missing: Vec<Option<&LoopHandle>> = others.iter().map(Some).collect();
     let answers = ask(&others);
-    let deadline = Instant::now() + patience;
+    let deadline = within(patience);
     while missing.iter().any(Option::is_some)
         && let Some((index, dump)) = next(&answers, deadline)
     {
@@ -197,4 +197,10 @@ impl fmt::Display for Dump {
         }
         Ok(())
     }
+}
+
+/// So far from now, or as far as anybody waits.
+fn within(patience: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(patience).unwrap_or_else(|| now + Duration::from_secs(1 << 32))
 }

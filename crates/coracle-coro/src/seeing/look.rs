@@ -11,7 +11,7 @@
 //! ```
 
 use super::trace::{LIMIT_FRAMES, Trace};
-use crate::task::Task;
+use crate::task::{State, Task};
 use coracle_stack::{CoroutineResult, stack_around};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -35,6 +35,9 @@ pub(crate) fn is_asked() -> bool {
 /// Asks a coroutine where it is. `None` if it was not started, if it runs, or if it has too little stack left
 /// to answer.
 pub(super) fn look(task: &Task) -> Option<Trace> {
+    if task.state.get() == State::New {
+        return None; // there may be a stack of the one before
+    }
     let mut place = task.coroutine.try_borrow_mut().ok()?;
     let coroutine = place.as_mut()?;
     // Memory is taken here, and not on a stack that may be small.

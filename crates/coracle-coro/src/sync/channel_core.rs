@@ -387,6 +387,9 @@ impl<T> Core<T> {
     ) -> Result<Option<Queued>, TrySendError<T>> {
         self.note(&self.gate.sender);
         let Err(message) = self.push_past_the_lock(message) else { return Ok(None) };
+        // Where a message is when the wait is refused by a panic: it may have a sender of this channel in it, whose
+        // destructor wants the lock.
+        let mut kept = None;
         self.under_lock(|state, told| {
             let message = match self.send(state, told, message) {
                 Err(TrySendError::Full(message)) => message,
@@ -402,7 +405,9 @@ impl<T> Core<T> {
             } else {
                 message
             };
+            kept = Some(message);
             let (waker, party) = party();
+            let message = kept.take().expect("it was put there");
             let ticket = state.sending.join(waker, Offer { message, party });
             let hopeful = self.is_between_threads() && state.sender_hope.is_there();
             Ok(Some(Queued { ticket, hopeful }))

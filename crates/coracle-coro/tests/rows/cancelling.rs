@@ -1,8 +1,10 @@
 //! Cancelling: an error of every wait from then on, and nothing by force.
 
 use crate::harness::{ECANCELED, HOUR, Harness, Log, MS, Noted, errno, now};
-use coracle_coro::{current, park, sleep, spawn, yield_now};
+use coracle_coro::{current, park, run_on, sleep, spawn, yield_now};
 use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
+use coracle_loop::demux::sim::{Faults, Kernel};
 use std::rc::Rc;
 
 pub(crate) fn s10_cancel_ends_the_wait_and_every_later_one(h: &Harness) {
@@ -112,4 +114,23 @@ pub(crate) fn s10_started_coroutine_is_leaked_with_its_loop(h: &Harness) {
     assert_eq!(Rc::strong_count(&shared), 3);
     drop(lp);
     assert_eq!(Rc::strong_count(&shared), 2, "dropped is what was not started, and only that");
+}
+
+pub(crate) fn s10_more_than_can_be_posted_are_cancelled_at_once(h: &Harness) {
+    let kernel = Kernel::with_faults(1, Faults::benign());
+    let builder = Loop::builder().limit_posted_jobs(10);
+    let lp = match h.another_loop().backend() {
+        Backend::Sim => builder.demux(kernel.demux()),
+        backend => builder.backend(backend),
+    };
+    let lp = lp.build().unwrap();
+    let handle = lp.handle();
+    let ended = run_on(&lp, move || {
+        let many: Vec<_> = (0..100).map(|_| spawn(|| errno(sleep(HOUR)))).collect();
+        yield_now();
+        handle.stop();
+        assert_eq!(errno(sleep(HOUR)), ECANCELED);
+        Ok(many.into_iter().filter(|one| one.is_finished()).count())
+    });
+    ended.expect("all were cancelled");
 }

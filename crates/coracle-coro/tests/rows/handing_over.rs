@@ -2,9 +2,10 @@
 
 use crate::harness::{ETIMEDOUT, Harness, MS, errno};
 use coracle_coro::sync::{RecvError, Select, channel};
-use coracle_coro::{run_on, sleep, spawn, timeout, yield_now};
+use coracle_coro::{no_park, run_on, sleep, spawn, timeout, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 const LIMITS: [usize; 4] = [0, 1, 3, 100];
@@ -79,6 +80,18 @@ pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
             }
             other.join().unwrap()?;
         }
+        Ok(())
+    });
+}
+
+pub(crate) fn s22_refused_send_gives_its_message_up_without_the_lock(h: &Harness) {
+    h.run(|| {
+        let (sender, receiver) = channel::<Box<dyn std::any::Any>>(1);
+        sender.send(Box::new(())).unwrap();
+        let inner = sender.clone(); // which wants the lock when it is dropped
+        let refused = catch_unwind(AssertUnwindSafe(|| no_park(|| sender.send(Box::new(inner)))));
+        assert!(refused.is_err());
+        assert!(receiver.try_recv().is_ok() && receiver.try_recv().is_err());
         Ok(())
     });
 }

@@ -107,6 +107,7 @@ suite! {
             s10_stop_of_the_loop_cancels_all,
             s10_who_ignores_it_waits_longer_and_longer,
             s10_started_coroutine_is_leaked_with_its_loop,
+            s10_more_than_can_be_posted_are_cancelled_at_once,
         }
         scoping::{
             s11_children_borrow_and_end_before_their_parent,
@@ -118,6 +119,7 @@ suite! {
         handing_over::{
             s22_coroutines_of_one_loop_hand_over,
             s22_cancelled_receiver_takes_nothing,
+            s22_refused_send_gives_its_message_up_without_the_lock,
             s16_timeout_ends_a_wait_at_a_channel,
             s23_coroutines_of_two_loops_hand_over,
         }
@@ -170,6 +172,8 @@ suite! {
             s10_shield_ends_at_its_deadline,
             s10_shield_is_over_after_a_panic,
             s11_scope_in_a_shield_keeps_its_children,
+            s11_scope_in_a_shield_of_who_is_cancelled_keeps_its_children,
+            s53_waits_refused_because_of_a_panic_are_no_cancel,
             s16_shield_outlasts_a_timeout_around_it,
         }
         blocking::{

@@ -96,6 +96,44 @@ pub(crate) fn s11_scope_in_a_shield_keeps_its_children(h: &Harness) {
     });
 }
 
+pub(crate) fn s11_scope_in_a_shield_of_who_is_cancelled_keeps_its_children(h: &Harness) {
+    h.run(|| {
+        let child = spawn(|| {
+            assert_eq!(errno(sleep(HOUR)), ECANCELED);
+            shield(HOUR, || {
+                scope(|scope| {
+                    scope.spawn(|| sleep(2 * MS)); // clean-up
+                    Ok(())
+                })
+            })
+        });
+        yield_now();
+        child.cancel();
+        child.join().unwrap()
+    });
+}
+
+/// Waits when it is dropped.
+struct Waits;
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        assert_eq!(errno(sleep(HOUR)), ECANCELED, "a wait while panicking is refused");
+    }
+}
+
+pub(crate) fn s53_waits_refused_because_of_a_panic_are_no_cancel(h: &Harness) {
+    h.run(|| {
+        let often: Vec<Waits> = (0..40).map(|_| Waits).collect();
+        let panicked = catch_unwind(AssertUnwindSafe(move || {
+            let _often = often;
+            panic!("as it happens");
+        }));
+        assert!(panicked.is_err());
+        sleep(MS) // and it goes on as before
+    });
+}
+
 /// Waits for ever, whatever it is told.
 fn stubborn(told: &Rc<Cell<u32>>) -> io::Result<()> {
     loop {
