@@ -4,7 +4,7 @@
 //! `target/…/examples/` is where they are.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -202,8 +202,17 @@ fn r1_echo_server_answers_on_every_backend() {
 
 #[test]
 fn r1_chat_tells_everybody_else_on_every_backend() {
+    chats("10_chat");
+}
+
+#[test]
+fn r1_chat_in_coroutines_tells_everybody_else_on_every_backend() {
+    chats("19_coroutine_chat");
+}
+
+fn chats(name: &str) {
     for backend in ["uring", "epoll", "poll", "select"] {
-        let mut chat = Running::start("10_chat", &["127.0.0.1:0"], backend);
+        let mut chat = Running::start(name, &["127.0.0.1:0"], backend);
         let line = chat.line();
         let address = line.strip_prefix("chat on ").unwrap().to_owned();
         let join = || {
@@ -260,6 +269,106 @@ fn t2_three_styles_serve_one_connection_on_every_backend() {
         assert!(threads.iter().all(|thread| *thread == threads[0]), "{backend}: {threads:?}");
         inn.signal("TERM");
         assert!(inn.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
+fn s16_chat_in_coroutines_lets_go_of_who_does_not_read() {
+    let mut chat = Running::start("19_coroutine_chat", &["127.0.0.1:0"], "");
+    let line = chat.line();
+    let address = line.strip_prefix("chat on ").unwrap().to_owned();
+    let join = || {
+        let stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = stream.local_addr().unwrap();
+        (name, BufReader::new(stream.try_clone().unwrap()).lines(), stream)
+    };
+    let (_, mut anns, mut ann_says) = join();
+    assert!(anns.next().unwrap().unwrap().starts_with("welcome, "));
+    let (lazy, mut lazys, _lazy_says) = join(); // and reads no more than this
+    assert!(lazys.next().unwrap().unwrap().starts_with("welcome, "));
+    assert_eq!(anns.next().unwrap().unwrap(), format!("{lazy} has come"));
+    let speech = std::thread::spawn(move || {
+        let line = [&[b'a'; 4000][..], b"\n"].concat();
+        while ann_says.write_all(&line).is_ok() {} // to the end of the server
+    });
+    assert_eq!(anns.next().unwrap().unwrap(), format!("{lazy} has gone"));
+    drop(chat);
+    speech.join().unwrap();
+}
+
+#[test]
+fn r3_proxy_in_coroutines_goes_both_ways_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = upstream.local_addr().unwrap().to_string();
+        let mut proxy = Running::start("20_coroutine_proxy", &["127.0.0.1:0", &to], backend);
+        let line = proxy.line();
+        let address = line.strip_prefix("proxy on ").and_then(|rest| rest.split(',').next());
+        let address = address.expect("it says where it listens");
+        let pair = || {
+            let client = TcpStream::connect(address).unwrap();
+            let (server, _) = upstream.accept().unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            server.set_read_timeout(Some(PATIENCE)).unwrap();
+            (client, server)
+        };
+        // Either side may be the first to have nothing more to say.
+        let (client, server) = pair();
+        for (one, other) in [(&client, &server), (&server, &client)] {
+            say_all(one, b"a question, or an answer");
+            assert_eq!(hear_all(other), b"a question, or an answer", "{backend}");
+        }
+        // Who is gone takes the other along.
+        let (mut client, server) = pair();
+        client.write_all(b"unread, so that it is a reset").unwrap();
+        assert_eq!((&server).read(&mut [0]).unwrap(), 1);
+        drop(server);
+        assert!(!matches!(client.read(&mut [0]), Ok(1..)), "{backend}");
+        proxy.signal("TERM");
+        assert!(proxy.end().0.success(), "{backend}");
+    }
+}
+
+fn say_all(mut stream: &TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+}
+
+fn hear_all(mut stream: &TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn s56_crawler_finds_the_same_in_every_style_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let (status, output) = Running::start("21_crawler", &[], backend).end();
+        assert!(status.success(), "{backend}: {status}: {output}");
+        for style in ["callbacks", "coroutines", "futures"] {
+            let (_, found) = output.split_once(&format!("in {style}:\n")).expect("every style");
+            for (line, expected) in found.lines().zip([
+                "  /         200, 238 bytes",
+                "  /1        200, 38 bytes",
+                "  /2        200, 38 bytes",
+                "  /3        200, 38 bytes",
+                "  /4        200, 38 bytes",
+                "  /5        200, 38 bytes",
+                "  /6        200, 38 bytes",
+                "  /7        200, 38 bytes",
+                "  /8        200, 38 bytes",
+                "  /9        200, 44 bytes",
+                "  /long     200, 105020 bytes",
+                "  /missing  404, 0 bytes",
+                "  /slow     too late",
+                "  13 pages, 3 at a time",
+                "  each was asked for once",
+            ]) {
+                assert_eq!(line, expected, "{style} on {backend}:\n{found}");
+            }
+        }
+        assert!(output.ends_with("all have found the same\n"), "{backend}: {output}");
     }
 }
 

@@ -387,8 +387,8 @@ impl<T> Core<T> {
     ) -> Result<Option<Queued>, TrySendError<T>> {
         self.note(&self.gate.sender);
         let Err(message) = self.push_past_the_lock(message) else { return Ok(None) };
-        // Where a message is when the wait is refused by a panic: it may have a sender of this channel in it, whose
-        // destructor wants the lock.
+        // Where a message is when the wait is refused by a panic: it may have a sender of this channel in it,
+        // whose destructor wants the lock.
         let mut kept = None;
         self.under_lock(|state, told| {
             let message = match self.send(state, told, message) {
