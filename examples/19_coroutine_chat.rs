@@ -1,12 +1,12 @@
-//! The chat server in coroutines: for everybody in the room a reader and a writer; when one ends, so does the other.
+//! The chat server in coroutines: a reader and a writer for everybody; when one ends, so does the other.
 //!
 //! ```text
 //! cargo run -p coracle --example 19_coroutine_chat -- 127.0.0.1:7000
 //! nc 127.0.0.1 7000          (from several terminals; /quit leaves)
 //! ```
 //!
-//! It says the same as `10_chat.rs`, which is written in callbacks. There, the server reaches every connection; here,
-//! a message goes into a channel for each person, and whoever has the other end writes it to a socket:
+//! It says the same as `10_chat.rs`, which is written in callbacks. There, the server reaches every connection;
+//! here, a message goes into a channel for each person, and whoever has the other end writes it to a socket:
 //!
 //! ```text
 //!   ann's reader ──► the room ──┬──► channel ──► bob's writer

@@ -5,8 +5,9 @@
 //! nc 127.0.0.1 7001          (with a server on port 7000: 14_coroutine_echo)
 //! ```
 //!
-//! Back-pressure and half-closing need no code: who waits for a slow writer does not read meanwhile, and a half that
-//! is dropped tells its peer that no more will come. Compare `proxy.rs` of the program `coracle`, in callbacks.
+//! Back-pressure and half-closing need no code: who waits for a slow reader does not read meanwhile, and a half
+//! that is dropped tells its peer that no more will come. Compare `proxy.rs` of the program `coracle`, in
+//! callbacks.
 
 use coracle::coro::net::{ReadHalf, TcpListener, TcpStream, WriteHalf, serve_on};
 use coracle::{Loop, scope, timeout};

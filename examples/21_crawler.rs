@@ -4,10 +4,10 @@
 //! run:   cargo run -p coracle --example 21_crawler
 //! ```
 //!
-//! It crawls a little site that it serves itself: every page once, three at a time at most, each within a second. One
-//! page is not there, one is long, and one never answers. What the three have in common comes first: what is known,
-//! and what is in an answer. What is left is the style: who waits for whom, and where the state of a fetch is kept
-//! meanwhile.
+//! It crawls a little site that it serves itself: every page once, three at a time at most, each within a
+//! second. One page is not there, one is long, and one never answers. What the three have in common comes first:
+//! what is known, and what is in an answer. What is left is the style: who waits for whom, and where the state of
+//! a fetch is kept meanwhile.
 
 use coracle::net::{Buffer, Conn, Protocol, Running, Server};
 use std::collections::BTreeMap;
