@@ -7,18 +7,17 @@
 
 pub(crate) mod echo;
 pub(crate) mod proxy;
-mod space;
 mod stop;
 mod stream;
 pub(crate) mod time;
 
-use crate::listening::{Listening, Socket};
+use crate::listening::{Listening, Socket, is_shortage};
 use crate::options::{ServeOptions, tell};
+use crate::space::Space;
 use crate::style::Style;
 use coracle::coro::Builder;
 use coracle::coro::net::{TcpListener, UnixListener};
 use coracle::{Loop, Runtime, SpawnOn, loops};
-use space::Space;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,10 +113,4 @@ fn accept<L: Listener>(listener: &L, service: &impl Service, stop: &Arc<Stop>) -
         }
     }
     Ok(())
-}
-
-/// Whether it may be over soon.
-fn is_shortage(error: &io::Error) -> bool {
-    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-    error.raw_os_error().is_some_and(|number| shortages.contains(&number))
 }

@@ -62,3 +62,9 @@ impl Listening {
         Ok(all)
     }
 }
+
+/// Whether that nobody can be accepted may be over soon.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|number| shortages.contains(&number))
+}

@@ -1,5 +1,6 @@
 //! The program `coracle`.
 
+mod asynchronous;
 mod coroutine;
 mod daemon;
 mod listening;
@@ -7,6 +8,7 @@ mod load;
 mod options;
 mod proxy;
 mod services;
+mod space;
 mod style;
 mod time;
 
@@ -129,10 +131,13 @@ fn run(command: Option<Command>) -> io::Result<()> {
                 }
                 Style::Coroutine => {
                     let listening = Listening::bind(&options, ECHO)?;
-                    stopped(
-                        "echo",
-                        coroutine::serve("echo", &options, listening, coroutine::echo::Echo),
-                    )
+                    let service = coroutine::echo::Echo;
+                    stopped("echo", coroutine::serve("echo", &options, listening, service))
+                }
+                Style::Async => {
+                    let listening = Listening::bind(&options, ECHO)?;
+                    let service = asynchronous::Echo;
+                    stopped("echo", asynchronous::serve("echo", &options, listening, service))
                 }
             }
         }
@@ -154,10 +159,14 @@ fn run(command: Option<Command>) -> io::Result<()> {
                 Style::Coroutine => {
                     let listening = Listening::bind(&options, &place)?;
                     let _pid_file = detach()?;
-                    stopped(
-                        "time",
-                        coroutine::serve("time", &options, listening, coroutine::time::Time),
-                    )
+                    let service = coroutine::time::Time;
+                    stopped("time", coroutine::serve("time", &options, listening, service))
+                }
+                Style::Async => {
+                    let listening = Listening::bind(&options, &place)?;
+                    let _pid_file = detach()?;
+                    let service = asynchronous::time::Time;
+                    stopped("time", asynchronous::serve("time", &options, listening, service))
                 }
             }
         }
@@ -174,8 +183,13 @@ fn run(command: Option<Command>) -> io::Result<()> {
                 }
                 Style::Coroutine => {
                     let listening = Listening::bind(&options, PROXY)?;
-                    let proxy = coroutine::proxy::Proxy::to(to);
-                    stopped("proxy", coroutine::serve("proxy", &options, listening, proxy))
+                    let service = coroutine::proxy::Proxy::to(to);
+                    stopped("proxy", coroutine::serve("proxy", &options, listening, service))
+                }
+                Style::Async => {
+                    let listening = Listening::bind(&options, PROXY)?;
+                    let service = asynchronous::proxy::Proxy::to(to);
+                    stopped("proxy", asynchronous::serve("proxy", &options, listening, service))
                 }
             }
         }

@@ -130,3 +130,12 @@ impl Protocol for Side {
         other.with(&lp, |other| if broken { other.abort() } else { other.close() });
     }
 }
+
+/// An error as part of a sentence: without its number, and without a capital letter.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_lowercase());
+    first.into_iter().chain(letters).collect()
+}

@@ -12,6 +12,8 @@ pub(crate) enum Style {
     Callback,
     /// A coroutine per connection: plain blocking code.
     Coroutine,
+    /// A future per connection: `async` and `await`.
+    Async,
 }
 
 impl Style {
@@ -32,6 +34,7 @@ impl Style {
         match self {
             Style::Callback => "",
             Style::Coroutine => ", in coroutines",
+            Style::Async => ", in async",
         }
     }
 }
@@ -41,6 +44,7 @@ impl fmt::Display for Style {
         f.write_str(match self {
             Style::Callback => "callback",
             Style::Coroutine => "coroutine",
+            Style::Async => "async",
         })
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 
 use super::{Service, Space, Stop, Stream};
-use crate::proxy::CONNECT_TIMEOUT;
+use crate::proxy::{CONNECT_TIMEOUT, cause};
 use coracle::coro::net::{TcpStream, UnixStream};
 use coracle::demux::Address;
 use coracle::{scope, timeout};
@@ -92,13 +92,4 @@ fn connect(to: &[Address]) -> io::Result<Upstream> {
         }
     }
     Err(io::Error::other(format!("cannot connect to {}", failures.join("; "))))
-}
-
-/// An error as part of a sentence: without its number, and without a capital letter.
-fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_ascii_lowercase());
-    first.into_iter().chain(letters).collect()
 }

@@ -1,7 +1,7 @@
 //! The end of a server: everybody is cancelled, and has some time to finish what it does.
 
-use super::space::Space;
 use super::stream::Stream;
+use crate::space::Space;
 use coracle::{Loop, LoopHandle, shield_until};
 use std::io;
 use std::sync::{Mutex, OnceLock};

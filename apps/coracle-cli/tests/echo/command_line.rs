@@ -168,44 +168,46 @@ fn ipv6_address_is_served() {
 
 #[test]
 fn style_is_told_and_must_be_one_that_is_there() {
-    let mut command = echo(Kind { style: "coroutine", ..Kind::EPOLL });
-    command.args(["--threads", "2"]);
-    let server = Program::run(command);
-    assert_eq!(server.loops, "2 loops, in coroutines");
-    (0..20).for_each(|_| expect_echo(&mut server.connect(), b"hello"));
+    for (style, told) in [("coroutine", "2 loops, in coroutines"), ("async", "2 loops, in async")] {
+        let mut command = echo(Kind { style, ..Kind::EPOLL });
+        command.args(["--threads", "2"]);
+        let server = Program::run(command);
+        assert_eq!(server.loops, told);
+        (0..20).for_each(|_| expect_echo(&mut server.connect(), b"hello"));
+    }
 
     let output = coracle().args(["echo", "--style", "goto"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
-        text.contains("goto") && text.contains("[possible values: callback, coroutine"),
+        text.contains("goto") && text.contains("[possible values: callback, coroutine, async"),
         "{text}"
     );
 }
 
 #[test]
 fn option_that_a_style_does_not_have_is_refused() {
-    for arguments in [&["echo"][..], &["time"], &["proxy", "--to", "127.0.0.1:1"]] {
-        let mut command = coracle();
-        command.args(arguments).args(["--listen", "127.0.0.1:0", "--style", "coroutine"]);
-        let output = run_to_the_end(command.args(["--processes", "2"]));
-        assert_eq!(output.status.code(), Some(1));
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            text.starts_with("coracle: cannot serve with --processes and --style coroutine: "),
-            "{text}"
-        );
-        assert!(output.stdout.is_empty(), "it never listened");
+    for style in ["coroutine", "async"] {
+        for arguments in [&["echo"][..], &["time"], &["proxy", "--to", "127.0.0.1:1"]] {
+            let mut command = coracle();
+            command.args(arguments).args(["--listen", "127.0.0.1:0", "--style", style]);
+            let output = run_to_the_end(command.args(["--processes", "2"]));
+            assert_eq!(output.status.code(), Some(1));
+            let text = String::from_utf8_lossy(&output.stderr);
+            let told = format!("coracle: cannot serve with --processes and --style {style}: ");
+            assert!(text.starts_with(&told), "{text}");
+            assert!(output.stdout.is_empty(), "it never listened");
+        }
     }
 }
 
 #[test]
-fn second_server_in_coroutines_on_the_same_port_is_refused() {
+fn second_server_of_another_style_on_the_same_port_is_refused() {
     let coroutines = Kind { style: "coroutine", ..Kind::EPOLL };
     let mut command = echo(coroutines);
     command.args(["--threads", "2"]);
     let first = Program::run(command);
-    for style in ["callback", "coroutine"] {
+    for style in ["callback", "coroutine", "async"] {
         let mut second = coracle();
         second.args(["echo", "--listen", &first.address, "--style", style, "--threads", "2"]);
         let output = run_to_the_end(&mut second);

@@ -61,3 +61,11 @@ mod coroutine {
     suite!(coroutine on poll);
     suite!(coroutine on select);
 }
+
+/// The same, of the server that is written in futures.
+mod asynchronous {
+    suite!(async on uring);
+    suite!(async on epoll);
+    suite!(async on poll);
+    suite!(async on select);
+}

@@ -80,3 +80,11 @@ mod coroutine {
     suite!(coroutine on poll:);
     suite!(coroutine on select:);
 }
+
+/// And those that are written in futures.
+mod asynchronous {
+    suite!(async on uring:);
+    suite!(async on epoll:);
+    suite!(async on poll:);
+    suite!(async on select:);
+}

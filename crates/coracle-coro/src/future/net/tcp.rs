@@ -173,6 +173,36 @@ impl TcpListener {
         Ok(TcpListener { listener: Listener::new(&lp, socket) })
     }
 
+    /// Takes over a listening socket of std's.
+    ///
+    /// ```
+    /// use coracle_coro::future::net::{TcpListener, TcpStream};
+    /// use coracle_coro::future::block_on;
+    ///
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// coracle_coro::run(|| {
+    ///     let listener = TcpListener::from_std(listener)?;
+    ///     block_on(async {
+    ///         let client = TcpStream::connect(listener.local_addr()?).await?;
+    ///         let (_stream, peer) = listener.accept().await?;
+    ///         assert_eq!(peer, client.local_addr()?);
+    ///         Ok(())
+    ///     })?
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The loop refuses it: select, when its number is 1024 or above.
+    ///
+    /// # Panics
+    /// Outside a loop.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        let lp = any_loop();
+        let socket = lp.adopt(listener)?;
+        Ok(TcpListener { listener: Listener::new(&lp, socket) })
+    }
+
     /// The next connection, and who that is. Several futures may wait. Dropping this loses no connection.
     ///
     /// # Errors

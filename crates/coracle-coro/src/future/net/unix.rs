@@ -115,6 +115,19 @@ impl UnixListener {
         Ok(UnixListener { listener: Listener::new(&lp, socket) })
     }
 
+    /// Takes over a listening socket of std's.
+    ///
+    /// # Errors
+    /// The loop refuses it: select, when its number is 1024 or above.
+    ///
+    /// # Panics
+    /// Outside a loop.
+    pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
+        let lp = any_loop();
+        let socket = lp.adopt(listener)?;
+        Ok(UnixListener { listener: Listener::new(&lp, socket) })
+    }
+
     /// The next connection. Several futures may wait. Dropping this loses no connection.
     ///
     /// # Errors
