@@ -67,6 +67,7 @@ pub(crate) fn serve(
     listening: Listening,
     service: impl Service,
 ) -> io::Result<()> {
+    coracle::seeing::dump_on_sigquit()?;
     let (count, backend) = (options.loops(), options.backend);
     let (addresses, _files) = (listening.addresses(), listening.files());
     let sockets = listening.for_loops(count)?;

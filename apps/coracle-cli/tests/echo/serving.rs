@@ -292,11 +292,11 @@ pub(crate) fn s49_sigquit_writes_what_the_loops_do(kind: Kind) {
         let header = format!("coracle, process {}:", process.id());
         while next() != header {} // behind the rest of the one before
         // The two, and, in callbacks, the one that listens for signals.
-        let callbacks = kind.style == "callback";
-        let mut loops = if callbacks { 3 } else { 2 };
+        let mut loops = if kind.style == "callback" { 3 } else { 2 };
         while loops > 0 {
             let line = next();
-            if line.starts_with("loop of thread ") && line.contains("coroutines 0") == callbacks {
+            let has_some = !line.contains("coroutines 0");
+            if line.starts_with("loop of thread ") && has_some == (kind.style == "coroutine") {
                 loops -= 1;
             }
         }
