@@ -1,6 +1,6 @@
 //! Serving, and everything that gets in the way of it.
 
-use crate::program::{Kind, PATIENCE, Program, coracle, echo, eventually, expect_echo, pattern};
+use crate::program::{Kind, Program, coracle, echo, eventually, expect_echo, pattern};
 use rustix::net::sockopt;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
 use std::process::Stdio;
-use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -280,26 +280,31 @@ pub(crate) fn s49_sigquit_writes_what_the_loops_do(kind: Kind) {
     command.args(["--threads", "2"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().expect("the program starts");
     let mut stdout = BufReader::new(process.stdout.take().unwrap());
-    stdout.read_line(&mut String::new()).unwrap(); // it listens, and so do its loops
-    let (tell, lines) = channel();
-    let errors = process.stderr.take().unwrap();
+    stdout.read_line(&mut String::new()).unwrap(); // it listens
+    let mut errors = process.stderr.take().unwrap();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let collected = Arc::clone(&written);
     thread::spawn(move || {
-        BufReader::new(errors).lines().map_while(Result::ok).for_each(|line| _ = tell.send(line));
-    });
-    let next = || lines.recv_timeout(PATIENCE).expect("it writes something");
-    for _ in 0..2 {
-        kill_process(Pid::from_child(&process), Signal::QUIT).unwrap();
-        let header = format!("coracle, process {}:", process.id());
-        while next() != header {} // behind the rest of the one before
-        // The two, and, in callbacks, the one that listens for signals.
-        let mut loops = if kind.style == "callback" { 3 } else { 2 };
-        while loops > 0 {
-            let line = next();
-            let has_some = !line.contains("coroutines 0");
-            if line.starts_with("loop of thread ") && has_some == (kind.style == "coroutine") {
-                loops -= 1;
-            }
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = errors.read(&mut piece) {
+            collected.lock().unwrap().extend_from_slice(&piece[..count]);
         }
+    });
+    // The two, and, in callbacks, the one that listens for signals.
+    let loops = if kind.style == "callback" { 3 } else { 2 };
+    let is_loop = |line: &&str| {
+        let has_some = !line.contains("coroutines 0");
+        line.starts_with("loop of thread ") && has_some == (kind.style == "coroutine")
+    };
+    let header = format!("coracle, process {}:\n", process.id());
+    for _ in 0..2 {
+        written.lock().unwrap().clear();
+        // Asked again and again: what starts its loops may itself be among the first that are seen.
+        eventually("every loop is in one answer", || {
+            kill_process(Pid::from_child(&process), Signal::QUIT).unwrap();
+            let text = String::from_utf8_lossy(&written.lock().unwrap()).into_owned();
+            text.split(&header).any(|answer| answer.lines().filter(is_loop).count() == loops)
+        });
     }
     kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
     assert!(process.wait().unwrap().success());
