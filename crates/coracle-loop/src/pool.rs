@@ -213,7 +213,6 @@ impl Pool {
             settings,
             back: Apart::default(),
             front: Apart::default(),
-            front_len: Apart::default(),
             called: Condvar::new(),
             ended: Condvar::new(),
         });
@@ -325,7 +324,7 @@ impl Pool {
             finished: front.finished,
             refused: back.refused,
             dropped: back.dropped,
-            panicked: front.panicked,
+            panicked: back.panicked,
             queue_len_max: back.queue_len_max,
         }
     }
@@ -409,9 +408,7 @@ impl Drop for Owner {
 struct Shared {
     settings: PoolSettings,
     back: Apart<Mutex<Back>>,
-    front: Apart<Mutex<Front>>,
-    /// `front.queue.len()`, for who holds `back`. Grows only under both locks.
-    front_len: Apart<AtomicUsize>,
+    front: Apart<Counted>,
     /// Sleeping threads wait here, with `back`.
     called: Condvar,
     /// Signalled when a thread ends, with `back`.
@@ -443,6 +440,7 @@ struct Back {
     submitted: u64,
     refused: u64,
     dropped: u64,
+    panicked: u64,
     queue_len_max: usize,
 }
 
@@ -452,14 +450,42 @@ struct Front {
     queue: VecDeque<Job>,
     running: usize,
     finished: u64,
-    panicked: u64,
 }
 
-impl<S> Apart<Mutex<S>> {
-    /// No code of ours panics while it holds a lock, and jobs never run or drop under one.
-    fn lock(&self) -> MutexGuard<'_, S> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// The front, and how long it is. On one cache line together: a thread that takes a job writes both.
+#[derive(Default)]
+#[repr(C)]
+struct Counted {
+    /// `front.queue.len()`, for who holds `back`. Grows only under both locks.
+    len: AtomicUsize,
+    front: Mutex<Front>,
+}
+
+const _: () = assert!(mem::size_of::<Counted>() <= 64);
+
+impl Apart<Mutex<Back>> {
+    fn lock(&self) -> MutexGuard<'_, Back> {
+        locked(&self.0)
     }
+}
+
+impl Apart<Counted> {
+    fn lock(&self) -> MutexGuard<'_, Front> {
+        locked(&self.0.front)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len.load(Ordering::Relaxed)
+    }
+
+    fn note_len(&self, front: &Front) {
+        self.0.len.store(front.queue.len(), Ordering::Relaxed);
+    }
+}
+
+/// No code of ours panics while it holds a lock, and jobs never run or drop under one.
+fn locked<S>(mutex: &Mutex<S>) -> MutexGuard<'_, S> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Submitting.
@@ -472,7 +498,7 @@ impl Shared {
     fn is_full(&self, back: &mut Back) -> bool {
         let limit = self.settings.limit_queue;
         if back.queue.len() + back.ahead >= limit {
-            back.ahead = self.front_len.0.load(Ordering::Relaxed);
+            back.ahead = self.front.len();
         }
         back.queue.len() + back.ahead >= limit
     }
@@ -481,7 +507,7 @@ impl Shared {
     fn note_len(&self, back: &mut Back) {
         let longest = back.queue_len_max;
         if back.queue.len() + back.ahead > longest + longest / 16 {
-            back.ahead = self.front_len.0.load(Ordering::Relaxed);
+            back.ahead = self.front.len();
             back.queue_len_max = longest.max(back.queue.len() + back.ahead);
         }
     }
@@ -512,7 +538,7 @@ impl Shared {
         if self.is_full(&mut back) && !back.stopping {
             oldest = front.queue.pop_front().or_else(|| back.queue.pop_front());
             back.dropped += 1;
-            self.front_len.0.store(front.queue.len(), Ordering::Relaxed);
+            self.front.note_len(&front);
         }
         drop(front);
         let pushed = self.push(back, job);
@@ -582,19 +608,20 @@ impl Shared {
         loop {
             if let Some(job) = front.queue.pop_front() {
                 self.start_job(front, mem::take(&mut was_called));
-                let panicked = !run(job, &self.settings.name);
+                if !run(job, &self.settings.name) {
+                    self.back.lock().panicked += 1;
+                }
                 patience.note_job();
                 front = self.front.lock();
                 front.running -= 1;
                 front.finished += 1;
-                front.panicked += u64::from(panicked);
                 continue;
             }
             let mut back = self.back.lock();
             if !back.queue.is_empty() {
                 mem::swap(&mut front.queue, &mut back.queue);
                 back.ahead = front.queue.len();
-                self.front_len.0.store(back.ahead, Ordering::Relaxed);
+                self.front.note_len(&front);
             } else if back.stopping {
                 back.living -= 1;
                 self.ended.notify_all();
@@ -618,7 +645,7 @@ impl Shared {
     fn start_job(self: &Arc<Self>, mut front: MutexGuard<'_, Front>, was_called: bool) {
         let left = front.queue.len();
         front.running += 1;
-        self.front_len.0.store(left, Ordering::Relaxed);
+        self.front.note_len(&front);
         drop(front);
         if was_called {
             let back = self.back.lock();
@@ -659,7 +686,7 @@ impl Shared {
         let mut jobs = mem::take(&mut front.queue);
         jobs.append(&mut back.queue);
         back.dropped += jobs.len() as u64;
-        self.front_len.0.store(0, Ordering::Relaxed);
+        self.front.note_len(&front);
         drop((front, back));
         let dropped = jobs.len();
         jobs.into_iter().for_each(discard);
