@@ -1,11 +1,16 @@
 //! How many connections a server has, on all its loops and of all its services, and how many it has room for.
 
-use crate::limits::{CapacitySettings, capacity_within, raise_descriptor_limit};
+use crate::limits::{
+    Bottleneck, Capacity, CapacitySettings, capacity_within, raise_descriptor_limit,
+};
 use crate::listener::LIMIT_TURNING_AWAY;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many descriptors select(2) can wait for.
 const FD_SETSIZE: u64 = 1024;
+
+/// Room for fewer than this is hardly meant, and is told.
+const FEW: usize = 32;
 
 /// The room of one server, which its loops share. Any thread.
 ///
@@ -39,9 +44,19 @@ impl Room {
 
     /// Only so many descriptors are of use.
     fn lower(&self, descriptors: u64) {
-        let limit = capacity_within(&self.settings, descriptors).connections.max(1);
-        if self.limit.fetch_min(limit, Ordering::Relaxed) > limit {
-            tracing::debug!("room for {limit} connections");
+        let Capacity { connections, bottleneck, .. } = capacity_within(&self.settings, descriptors);
+        let limit = connections.max(1);
+        if self.limit.fetch_min(limit, Ordering::Relaxed) <= limit {
+            return;
+        }
+        match bottleneck {
+            _ if limit >= FEW => tracing::debug!("room for {limit} connections"),
+            Bottleneck::Descriptors => tracing::warn!(
+                "room for only {limit} connections: the process may have few descriptors; raise `ulimit -Hn`"
+            ),
+            Bottleneck::Memory => tracing::warn!(
+                "room for only {limit} connections: there is little memory; see CapacitySettings"
+            ),
         }
     }
 

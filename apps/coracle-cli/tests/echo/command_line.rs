@@ -1,7 +1,8 @@
 //! The command line: what it takes, and what it says to what it does not.
 
-use crate::program::{Kind, Program, coracle, echo, expect_echo, run_to_the_end};
+use crate::program::{Kind, Program, coracle, echo, expect_echo, run_to_the_end, under};
 use std::net::TcpListener;
+use std::process::Command;
 
 #[test]
 fn port_in_use_is_an_error_that_names_address_and_reason() {
@@ -216,4 +217,15 @@ fn second_server_of_another_style_on_the_same_port_is_refused() {
         assert!(text.contains("address already in use (another program listens there)"), "{text}");
     }
     (0..20).for_each(|_| expect_echo(&mut first.connect(), b"all connections are the first's"));
+}
+
+#[test]
+fn room_for_a_few_connections_only_is_told() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]);
+    let server = Program::run(under(shell, &echo(Kind::EPOLL)));
+    expect_echo(&mut server.connect(), b"served all the same");
+    let output = server.end();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("room for only 16 connections") && log.contains("ulimit -Hn"), "{log}");
 }
