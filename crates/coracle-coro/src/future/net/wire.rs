@@ -38,6 +38,9 @@ const LIMIT_INPUT_BYTES: usize = 64 * 1024;
 /// How many bytes may be written and wait to be sent; then writing does.
 const LIMIT_OUTPUT_BYTES: usize = 64 * 1024;
 
+/// How much room stays when everything is read.
+const KEEP_BYTES: usize = 4 * 1024;
+
 /// How long a stream that was dropped may take to send what was written.
 pub(super) const LINGER: Duration = Duration::from_secs(10);
 
@@ -505,6 +508,9 @@ impl Input {
         let count = space.len().min(self.len());
         space[..count].copy_from_slice(&self.bytes[self.start..self.start + count]);
         self.start += count;
+        if self.len() == 0 && self.bytes.capacity() > KEEP_BYTES {
+            *self = Input::default(); // whoever is idle from here on holds nothing of a burst
+        }
         count
     }
 }
