@@ -250,6 +250,8 @@ impl Frame {
         self.task.ticket.set(0);
         self.task.state.set(State::Leaked);
         self.scheduler().note_leak(&self.sleeper);
+        // SAFETY: this is the coroutine, and it does not come back to leave a result.
+        unsafe { self.sleeper.ending.leak() };
         loop {
             self.suspend();
         }

@@ -8,7 +8,7 @@
 //!
 //!              ┌── OPEN ───────────────────────┬──► OVER ──► TAKEN
 //!   the handle │    │ ▲                        │            by the handle
-//!   is dropped │    ▼ │ in vain                └──► NEVER_BEGAN
+//!   is dropped │    ▼ │ in vain                └──► NEVER_BEGAN, NEVER_ENDS
 //!              │  WAITED, HERE ────────────────┘
 //!              ▼                                    the coroutine drops it,
 //!           DETACHED ──────────────────────────────► or never makes it
@@ -38,8 +38,10 @@ const DETACHED: u8 = 3;
 const OVER: u8 = 4;
 /// There is none, and there will be none.
 const NEVER_BEGAN: u8 = 5;
+/// The same: it was started, and is parked for good.
+const NEVER_ENDS: u8 = 6;
 /// The handle has had it.
-const TAKEN: u8 = 6;
+const TAKEN: u8 = 7;
 
 pub(crate) struct Ending {
     state: AtomicU8,
@@ -114,6 +116,14 @@ impl Ending {
         self.close(NEVER_BEGAN);
     }
 
+    /// There will be no result, though it was started: the coroutine is parked for good.
+    ///
+    /// # Safety
+    /// Instead of [`finish`](Ending::finish).
+    pub(crate) unsafe fn leak(&self) {
+        self.close(NEVER_ENDS);
+    }
+
     /// False if there is no handle.
     #[inline]
     fn close(&self, how: u8) -> bool {
@@ -139,6 +149,11 @@ impl Ending {
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.load(Ordering::Acquire) >= OVER
+    }
+
+    /// Whether there will be no result because the coroutine is parked for good, and the handle was not told yet.
+    pub(crate) fn is_leaked(&self) -> bool {
+        self.state.load(Ordering::Acquire) == NEVER_ENDS
     }
 
     /// Whether the handle has had the result.

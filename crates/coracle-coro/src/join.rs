@@ -16,6 +16,11 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Why there is no result, for people.
+const DROPPED: &str = "the coroutine was dropped before it could start";
+const LEAKED: &str = "the coroutine is parked for good: it was cancelled, and went on waiting (the error of a \
+                      cancelled wait is to be handed on, by `?`)";
+
 /// Owns the right to wait for a coroutine: what `std::thread::JoinHandle` is for a thread.
 ///
 /// Dropping it *detaches* the coroutine, which goes on. If the result is `Send`, so is the handle, and a
@@ -52,10 +57,11 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     /// What it panicked with. A `String`, if it was dropped before it could start, because its loop was gone
-    /// or had no stack for it. A [`std::io::Error`] if it is the *caller* who cannot wait any longer, since
-    /// it is cancelled (`ECANCELED`) or a [`timeout`](crate::timeout) around it is over (`ETIMEDOUT`); the
-    /// coroutine is detached then.
-    /// [`join_timeout`](JoinHandle::join_timeout) tells these apart by type.
+    /// or had no stack for it; or if it is parked for good, because it was cancelled and went on waiting. A
+    /// [`std::io::Error`] if it is the *caller* who cannot wait any longer, since it is cancelled (`ECANCELED`)
+    /// or a [`timeout`](crate::timeout) around it is over (`ETIMEDOUT`); the coroutine is detached then.
+    /// [`join_timeout`](JoinHandle::join_timeout) tells these apart by type. So `join().unwrap()` is not for
+    /// who may be cancelled meanwhile, as whoever is on a loop that is stopped.
     ///
     /// # Panics
     /// In a callback of a loop, if it would have to wait.
@@ -205,11 +211,14 @@ impl<T> JoinHandle<T> {
     /// What it left, if it is over.
     #[inline]
     fn take(&self) -> Option<thread::Result<T>> {
+        let ending = &self.coroutine.sleeper().ending;
+        let leaked = ending.is_leaked();
         // SAFETY: this is the handle, and the coroutine leaves a `T`.
-        let result = unsafe { self.coroutine.sleeper().ending.take()? };
-        Some(result.unwrap_or_else(|| {
-            Err(Box::new("the coroutine was dropped before it could start".to_owned()))
-        }))
+        let result = unsafe { ending.take()? };
+        Some(
+            result
+                .unwrap_or_else(|| Err(Box::new(if leaked { LEAKED } else { DROPPED }.to_owned()))),
+        )
     }
 }
 

@@ -305,6 +305,7 @@ suite! {
         }
         shielding::{
             s10_who_ignores_it_too_often_is_parked_for_good,
+            s10_who_joins_one_that_is_parked_for_good_is_told,
             s11_parent_is_leaked_with_a_child_that_will_not_end,
         }
         blocking::{

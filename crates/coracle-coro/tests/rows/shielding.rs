@@ -162,6 +162,28 @@ pub(crate) fn s10_who_ignores_it_too_often_is_parked_for_good(h: &Harness) {
     assert_eq!(log.take(), ["seen"]);
 }
 
+pub(crate) fn s10_who_joins_one_that_is_parked_for_good_is_told(h: &Harness) {
+    let log = Log::default();
+    let noted = log.clone();
+    h.lp.defer(move |_| {
+        let stubborn = spawn(|| stubborn(&Rc::default()));
+        stubborn.cancel();
+        let before = noted.clone();
+        let waits = spawn(move || {
+            let said = stubborn.join().expect_err("it leaves nothing");
+            let said = said.downcast::<String>().expect("it says why");
+            assert!(said.contains("parked for good"), "{said}");
+            before.add("told");
+        });
+        spawn(move || {
+            waits.join().unwrap();
+            noted.add("goes on");
+        });
+    });
+    h.lp.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["told", "goes on"]);
+}
+
 pub(crate) fn s11_parent_is_leaked_with_a_child_that_will_not_end(h: &Harness) {
     let log = Log::default();
     let noted = log.clone();
