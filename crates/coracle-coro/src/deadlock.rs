@@ -3,7 +3,7 @@
 use crate::future::FutureInfo;
 use crate::seeing::{self, CoroutineInfo};
 use coracle_loop::Loop;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::io;
 
 /// Whether nobody but a coroutine could make a coroutine of this loop ready: there is no timer, no operation
@@ -29,5 +29,22 @@ pub(crate) fn describe(waiting: &[CoroutineInfo], futures: &[FutureInfo]) -> io:
     for info in futures {
         write!(text, "\n  {info}").expect("a String takes everything");
     }
-    io::Error::new(io::ErrorKind::Deadlock, text)
+    io::Error::new(io::ErrorKind::Deadlock, Deadlock(text))
 }
+
+/// What is told. A `main` that returns an error has it written by `Debug`, where a line is to be a line as well.
+struct Deadlock(String);
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Deadlock {}

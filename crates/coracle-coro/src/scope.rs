@@ -55,8 +55,8 @@ struct Children {
 /// That of `f`, or else the first of a child.
 ///
 /// # Panics
-/// If `f` does, after the last child is over. Outside a coroutine, and in a destructor that runs because of a
-/// panic.
+/// If `f` does, after the last child is over. If it is called outside a coroutine and has a child, and in a
+/// destructor that runs because of a panic.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -106,6 +106,9 @@ where
 
 impl<'scope> Scope<'scope, '_> {
     /// Has `f` run as a coroutine of this loop, which may borrow what outlives the scope.
+    ///
+    /// There is no handle to join: it writes its result to what it has borrowed. For a result of each there is
+    /// [`join_all`](crate::join_all()).
     #[track_caller]
     pub fn spawn<F>(&'scope self, f: F)
     where

@@ -176,13 +176,19 @@ where
         }
         // Or in a callback of a loop that a coroutine runs, in its turn.
         _ => {
-            let lp = Loop::current().expect(
-                "cannot spawn a coroutine outside a loop: call it inside `run` or in a callback, \
-                 or give it to a loop with `spawn_on`",
-            );
+            let Some(lp) = Loop::current() else { refuse(spawned) };
             Scheduler::of(&lp).spawn(name, size, spawned, f)
         }
     })
+}
+
+/// There is no loop to spawn a coroutine on.
+#[cold]
+fn refuse(spawned: &Location<'_>) -> ! {
+    panic!(
+        "cannot spawn a coroutine outside a loop, at {spawned}: call it inside `run` or in a callback, or give it \
+         to a loop with `spawn_on`"
+    )
 }
 
 fn start_on<F, T>(

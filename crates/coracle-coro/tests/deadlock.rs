@@ -31,6 +31,9 @@ fn s49_deadlock_is_reported_with_the_list() {
     ] {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
+    // As a `main` that returns it has it written: in lines, too.
+    let debug = format!("{error:?}");
+    assert!(debug.lines().count() > 2, "{debug}");
 }
 
 fn deadlock_after_the_last_operation_is_reported() {

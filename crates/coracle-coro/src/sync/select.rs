@@ -153,6 +153,13 @@ macro_rules! select {
 /// ```
 ///
 /// It is implemented here only.
+#[diagnostic::on_unimplemented(
+    message = "`select!` cannot wait for `{Self}`",
+    label = "not an arm",
+    note = "time is `after(duration)`; a message `&receiver`, or `sender.sending(&mut slot)`; a socket \
+            `stream.readable()`, `stream.writable()`, `listener.accepting()`",
+    note = "of whole functions, `race` runs several until the first has ended"
+)]
 pub trait Arm: Wait {
     /// What comes of it.
     type Output;
@@ -172,6 +179,13 @@ pub trait Arm: Wait {
 /// let (_sender, receiver) = channel::<u32>(1);
 /// let _arm = (&receiver).into_arm(); // the same as receiver.receiving()
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`select!` cannot wait for `{Self}`",
+    label = "not an arm",
+    note = "time is `after(duration)`; a message `&receiver`, or `sender.sending(&mut slot)`; a socket \
+            `stream.readable()`, `stream.writable()`, `listener.accepting()`",
+    note = "of whole functions, `race` runs several until the first has ended"
+)]
 pub trait IntoArm {
     /// The arm it becomes.
     type Arm: Arm;
@@ -190,6 +204,10 @@ impl<A: Arm> IntoArm for A {
 
 /// How an arm is tried, and waited for. Not for others: it may change.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`select!` cannot wait for `{Self}`",
+    label = "not an arm"
+)]
 pub trait Wait {
     /// Does it, if that can be done at once. It is chosen then. Called while no arm is in a line.
     fn attempt(&mut self) -> bool;
