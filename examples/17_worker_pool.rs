@@ -33,7 +33,7 @@ fn main() -> io::Result<()> {
                         busy_max.set(busy_max.get().max(busy.get()));
                         let count = offload(move || count_primes(range))?;
                         busy.set(busy.get() - 1);
-                        done.send(count).map_err(io::Error::other)?;
+                        done.send(count)?;
                     }
                     Ok(())
                 });
@@ -42,7 +42,7 @@ fn main() -> io::Result<()> {
 
             scope.spawn(move || {
                 for job in 0..JOBS {
-                    jobs.send(job * 10_000..(job + 1) * 10_000).map_err(io::Error::other)?;
+                    jobs.send(job * 10_000..(job + 1) * 10_000)?;
                 }
                 Ok(()) // and with it the sender
             });

@@ -57,7 +57,7 @@ fn read(lines: Sender<String>, note: impl Fn(usize)) -> io::Result<()> {
     for number in 1..=LINES {
         note(number);
         // Waits while the channel is full.
-        lines.send(format!(" {number} \n")).map_err(io::Error::other)?;
+        lines.send(format!(" {number} \n"))?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn read(lines: Sender<String>, note: impl Fn(usize)) -> io::Result<()> {
 fn parse(lines: Receiver<String>, numbers: Sender<u64>) -> io::Result<()> {
     for line in lines {
         let number = line.trim().parse().map_err(io::Error::other)?;
-        numbers.send(number).map_err(io::Error::other)?;
+        numbers.send(number)?;
     }
     Ok(())
 }

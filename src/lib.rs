@@ -47,18 +47,31 @@
 //! # }
 //! ```
 //!
+//! So a server is what it would be with a thread for each connection ([`coro::net`]):
+//!
+//! ```no_run
+//! use coracle::coro::net::serve;
+//! use std::io;
+//!
+//! fn main() -> io::Result<()> {
+//!     coracle::run(|| serve("127.0.0.1:7000", |stream| io::copy(&mut &stream, &mut &stream)))
+//! }
+//! ```
+//!
 //! | module | what is there |
 //! |---|---|
-//! | [`net`] | servers, connections, protocols, datagrams, outgoing connections |
+//! | [`net`] | in callbacks: servers, connections, protocols, datagrams, outgoing connections |
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
 //! | here | [`run`], [`spawn`], [`scope`], [`sleep`], …: coroutines, with the names of `std::thread` |
+//! | [`coro::net`] | sockets for coroutines, with the names of `std::net`; `serve` |
+//! | [`coro::Builder`] | a coroutine with a name or a stack of another size ([`Builder`] makes loops) |
 //! | [`seeing`] | what coroutines and loops do: lists, backtraces, counters, a watchdog |
 //! | [`future`] | [`block_on`], [`spawn_future`], …: `async` and `await` on the same loop |
 //! | [`sync`] | locks, channels and [`select!`], between coroutines and threads |
 //! | [`fs`], [`offload`] | files, and any work that blocks, on threads; only the coroutine waits |
 //! | [`names`], [`conn_pool`] | names of hosts, looked up once; connections that are kept |
-//! | [`coro`] | all of them |
+//! | [`coro`] | everything for coroutines, also what is not here |
 //! | [`pool`] | threads for work that blocks |
 //! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
 //!
@@ -71,9 +84,9 @@
 pub use coracle_coro as coro;
 pub use coracle_coro::{
     Coroutine, Generator, JoinError, JoinHandle, Runtime, SpawnOn, block_on, coroutine_local,
-    coroutines, current, deadline, in_span, join_all, lookup_host, loops, no_park, offload,
-    offload_scoped, on_big_stack, park, park_timeout, race, race_all, run, run_on, scope, select,
-    shield, shield_until, signals, sleep, sleep_until, spawn, spawn_anywhere, spawn_future,
+    coroutines, current, deadline, in_span, is_cancelled, join_all, lookup_host, loops, no_park,
+    offload, offload_scoped, on_big_stack, park, park_timeout, race, race_all, run, run_on, scope,
+    select, shield, shield_until, signals, sleep, sleep_until, spawn, spawn_anywhere, spawn_future,
     spawn_on, timeout, yield_now,
 };
 #[doc(no_inline)]

@@ -34,6 +34,25 @@ fn g5_echo_in_coroutines_answers_on_every_backend() {
     echoes("14_coroutine_echo", &["--listen", "127.0.0.1:0"]);
 }
 
+#[test]
+fn s38_server_on_every_core_says_goodbye_on_every_backend() {
+    echoes("22_every_core", &["127.0.0.1:0"]);
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut echo = Running::start("22_every_core", &["127.0.0.1:0"], backend);
+        let line = echo.line();
+        let address = line.strip_prefix("echo on ").and_then(|rest| rest.split(',').next());
+        let mut stream = TcpStream::connect(address.expect("it says where it listens")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"ahoy\n").unwrap();
+        stream.read_exact(&mut [0; 5]).unwrap(); // somebody serves it
+        echo.signal("TERM");
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "goodbye\n", "{backend}");
+        assert!(echo.end().0.success(), "{backend}");
+    }
+}
+
 fn echoes(name: &str, arguments: &[&str]) {
     for backend in ["uring", "epoll", "poll", "select"] {
         let mut echo = Running::start(name, arguments, backend);

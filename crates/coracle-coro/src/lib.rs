@@ -57,10 +57,10 @@
 //! # Cancelling
 //! Cancelling a coroutine, or the end of a [`timeout`] around its code, makes its waits fail: `ECANCELED`,
 //! `ETIMEDOUT`. An error is handed on by `?`, and destructors run; nothing is unwound by force. What has to wait
-//! even so, to clean up, does it in a [`shield`](shield()). A coroutine that was started is never dropped: it
-//! ends, or is leaked, and the log names it, if its loop goes before it, or if it is cancelled and goes on
-//! waiting: the 33rd such wait never ends. A [`scope`](scope()) around it does not end either, then, and
-//! [`run`](run()) ends the process.
+//! even so, to clean up, does it in a [`shield`](shield()); [`is_cancelled`] tells that error from others. A
+//! coroutine that was started is never dropped: it ends, or is leaked, and the log names it, if its loop goes
+//! before it, or if it is cancelled and goes on waiting: the 33rd such wait never ends. A [`scope`](scope())
+//! around it does not end either, then, and [`run`](run()) ends the process.
 //!
 //! # Panics
 //! A panic ends only its coroutine. [`JoinHandle::join`] has it, and the log, with the coroutine's name. A
@@ -72,6 +72,7 @@
 //! [`run`](run()) returns an error there. So a copy should do what copies do: `exec`, or end.
 
 mod big_stack;
+mod cancelled;
 pub mod conn_pool;
 mod coroutine;
 mod current;
@@ -118,6 +119,7 @@ mod waiter;
 mod waits_for;
 
 pub use big_stack::on_big_stack;
+pub use cancelled::is_cancelled;
 pub use coroutine::{Coroutine, CoroutineId, current};
 pub use deadline::{deadline, timeout};
 #[doc(inline)]
