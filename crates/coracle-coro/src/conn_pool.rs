@@ -11,31 +11,38 @@
 //!
 //! ```
 //! use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings};
+//! use coracle_coro::net::TcpStream;
 //! use std::io::{Read, Write};
-//! use std::net::{TcpListener, TcpStream};
 //!
-//! # let listener = TcpListener::bind("127.0.0.1:0")?;
-//! # let address = listener.local_addr()?;
-//! # let server = std::thread::spawn(move || -> std::io::Result<()> {
-//! #     let (mut stream, _) = listener.accept()?; // one connection for both
-//! #     for _ in 0..2 {
-//! #         stream.read_exact(&mut [0; 4])?;
-//! #         stream.write_all(b"PONG")?;
-//! #     }
-//! #     Ok(())
-//! # });
-//! let pool = ConnPool::new(ConnPoolSettings::default(), move || TcpStream::connect(address))?;
-//! for _ in 0..2 {
-//!     let mut connection = pool.get()?; // at its end it goes back
-//!     connection.write_all(b"PING")?;
-//!     let mut answer = [0; 4];
-//!     connection.read_exact(&mut answer)?;
-//!     assert_eq!(&answer, b"PONG");
-//! }
-//! assert_eq!(pool.stats().opened, 1);
-//! # server.join().unwrap()?;
+//! # use coracle_coro::net::TcpListener;
+//! coracle_coro::run(|| {
+//! #   let listener = TcpListener::bind("127.0.0.1:0")?;
+//! #   let address = listener.local_addr()?;
+//! #   let server = coracle_coro::spawn(move || -> std::io::Result<()> {
+//! #       let (mut stream, _) = listener.accept()?; // one connection for both
+//! #       for _ in 0..2 {
+//! #           stream.read_exact(&mut [0; 4])?;
+//! #           stream.write_all(b"PONG")?;
+//! #       }
+//! #       Ok(())
+//! #   });
+//!     let pool = ConnPool::new(ConnPoolSettings::default(), move || TcpStream::connect(address))?;
+//!     for _ in 0..2 {
+//!         let mut connection = pool.get()?; // at its end it goes back
+//!         connection.write_all(b"PING")?;
+//!         let mut answer = [0; 4];
+//!         connection.read_exact(&mut answer)?;
+//!         assert_eq!(&answer, b"PONG");
+//!     }
+//!     assert_eq!(pool.stats().opened, 1);
+//! #   server.join().unwrap()?;
+//!     Ok(())
+//! })?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
+//!
+//! Sockets of [`net`](crate::net) belong to a loop, and so does a pool of them. One of things that are `Send` may
+//! serve all loops; that is why what `connect` captures must be `Send` and `Sync`, in either case.
 //!
 //! # Which connections are used again
 //! A request whose answer was not waited for leaves that answer on the connection, for the next one to take for
@@ -165,7 +172,7 @@ impl<T> ConnPool<T> {
     ///
     /// ```
     /// use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings};
-    /// use std::net::TcpStream;
+    /// use coracle_coro::net::TcpStream;
     ///
     /// let pool = ConnPool::new(ConnPoolSettings::default(), || TcpStream::connect("127.0.0.1:6379"))?;
     /// # Ok::<(), std::io::Error>(())
@@ -185,14 +192,15 @@ impl<T> ConnPool<T> {
     ///
     /// ```
     /// use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings};
-    /// use std::io::ErrorKind::WouldBlock;
-    /// use std::net::TcpStream;
+    /// use coracle_coro::net::TcpStream;
+    /// use coracle_coro::select;
     ///
     /// // Has the server hung up, or said something that nobody asked for?
     /// let is_quiet = |stream: &mut TcpStream| {
-    ///     stream.set_nonblocking(true).is_ok()
-    ///         && stream.peek(&mut [0]).is_err_and(|error| error.kind() == WouldBlock)
-    ///         && stream.set_nonblocking(false).is_ok()
+    ///     select! {
+    ///         _ = stream.readable() => false,
+    ///         default => true,
+    ///     }
     /// };
     /// let connect = || TcpStream::connect("127.0.0.1:6379");
     /// let pool = ConnPool::with_check(ConnPoolSettings::default(), connect, is_quiet)?;
