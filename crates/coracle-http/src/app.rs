@@ -1,0 +1,116 @@
+//! Who answers: anything that can be called with a request.
+
+use crate::{IntoResponse, Request, Response};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Answers requests. A function is one:
+///
+/// ```
+/// use coracle_http::{App, OwnedRequest, Request};
+///
+/// fn app(req: &Request<'_>) -> String {
+///     format!("you asked for {}\n", req.path())
+/// }
+///
+/// let request = OwnedRequest::new("GET", "/ahoy");
+/// assert_eq!(app.call(&request.request()).body().as_bytes(), Some(&b"you asked for /ahoy\n"[..]));
+/// ```
+///
+/// It runs in a coroutine and may wait: for sockets, channels, time, other coroutines. While it does, others run on
+/// the same thread.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer HTTP requests",
+    label = "this is no app",
+    note = "an app is a function `fn(&Request) -> impl IntoResponse`, or a `Router`; a closure names its argument's type: `|req: &Request| …`"
+)]
+pub trait App: 'static {
+    /// Answers a request.
+    fn call(&self, req: &Request<'_>) -> Response;
+
+    /// How a request is to be treated, decided when its head is there and its body is not. Called on the loop, where
+    /// nothing may wait.
+    fn plan(&self, req: &Request<'_>) -> Plan {
+        let _ = req;
+        Plan::default()
+    }
+}
+
+impl<F, R> App for F
+where
+    F: Fn(&Request<'_>) -> R + 'static,
+    R: IntoResponse,
+{
+    fn call(&self, req: &Request<'_>) -> Response {
+        self(req).into_response()
+    }
+}
+
+impl<A: App + ?Sized> App for Rc<A> {
+    fn call(&self, req: &Request<'_>) -> Response {
+        (**self).call(req)
+    }
+
+    fn plan(&self, req: &Request<'_>) -> Plan {
+        (**self).plan(req)
+    }
+}
+
+impl<A: App + ?Sized> App for Arc<A> {
+    fn call(&self, req: &Request<'_>) -> Response {
+        (**self).call(req)
+    }
+
+    fn plan(&self, req: &Request<'_>) -> Plan {
+        (**self).plan(req)
+    }
+}
+
+/// How a request is treated. The default: its body is received first, up to the server's limit, and then a coroutine
+/// runs the handler.
+///
+/// ```
+/// use coracle_http::Plan;
+///
+/// let upload = Plan::default().streamed().limit_body_bytes(10 << 30);
+/// # let _ = upload;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Plan {
+    pub(crate) streamed: bool,
+    pub(crate) inline: bool,
+    pub(crate) limit_body_bytes: Option<u64>,
+    pub(crate) cancel: bool,
+}
+
+impl Plan {
+    /// The handler starts when the head is there, and reads the body by
+    /// [`body_reader`](crate::Request::body_reader) as it comes.
+    #[must_use]
+    pub fn streamed(mut self) -> Plan {
+        self.streamed = true;
+        self
+    }
+
+    /// The handler is called on the loop itself, without a coroutine. It must not wait: that is a panic, and a 500.
+    #[must_use]
+    pub fn inline(mut self) -> Plan {
+        self.inline = true;
+        self
+    }
+
+    /// The longest body there may be, instead of the server's limit. A longer one is answered with 413.
+    #[must_use]
+    pub fn limit_body_bytes(mut self, bytes: u64) -> Plan {
+        self.limit_body_bytes = Some(bytes);
+        self
+    }
+
+    /// The handler is cancelled when the client is gone, instead of running on for nobody: what it waits for fails
+    /// with `ECANCELED`.
+    #[must_use]
+    pub fn cancel_when_gone(mut self) -> Plan {
+        self.cancel = true;
+        self
+    }
+}

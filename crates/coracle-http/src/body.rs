@@ -1,0 +1,162 @@
+//! The body of a response, whatever it is made of.
+
+use bytes::Bytes;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+
+/// The body of a response: bytes that are there, a file, or something that is written while it is sent.
+///
+/// ```
+/// use coracle_http::Body;
+///
+/// assert_eq!(Body::from("ahoy").len(), Some(4));
+/// assert_eq!(Body::from(vec![0; 10]).len(), Some(10));
+///
+/// // Written while it is sent: whoever writes waits while the client does not read.
+/// let counted = Body::stream(|out| {
+///     use std::io::Write;
+///     for i in 0..1_000_000 {
+///         writeln!(out, "{i}")?;
+///     }
+///     Ok(())
+/// });
+/// assert_eq!(counted.len(), None);
+/// ```
+pub struct Body(pub(crate) Kind);
+
+/// Writes a body.
+pub(crate) type Writer = Box<dyn FnOnce(&mut BodyWriter<'_>) -> io::Result<()>>;
+
+pub(crate) enum Kind {
+    Static(&'static [u8]),
+    Bytes(Bytes),
+    Vec(Vec<u8>),
+    File { file: File, offset: u64, len: u64 },
+    Stream { writer: Writer, len: Option<u64> },
+}
+
+impl Body {
+    /// No body.
+    pub fn empty() -> Body {
+        Body(Kind::Static(b""))
+    }
+
+    /// What `writer` writes, while it is sent. It runs in the coroutine of the request, after the handler has
+    /// returned. An error it returns closes the connection: the client sees that the body is not whole.
+    pub fn stream(writer: impl FnOnce(&mut BodyWriter<'_>) -> io::Result<()> + 'static) -> Body {
+        Body(Kind::Stream { writer: Box::new(writer), len: None })
+    }
+
+    /// As [`stream`](Body::stream), when it is known how much it will be. Too little or too much is an error.
+    pub fn stream_exact(
+        len: u64,
+        writer: impl FnOnce(&mut BodyWriter<'_>) -> io::Result<()> + 'static,
+    ) -> Body {
+        Body(Kind::Stream { writer: Box::new(writer), len: Some(len) })
+    }
+
+    /// `len` bytes of an open file, from `offset` on, which do not pass through the program. A file that turns out
+    /// to be shorter closes the connection.
+    pub fn file(file: File, offset: u64, len: u64) -> Body {
+        Body(Kind::File { file, offset, len })
+    }
+
+    /// How many bytes it has, if that is known.
+    pub fn len(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Static(bytes) => Some(bytes.len() as u64),
+            Kind::Bytes(bytes) => Some(bytes.len() as u64),
+            Kind::Vec(bytes) => Some(bytes.len() as u64),
+            Kind::File { len, .. } => Some(*len),
+            Kind::Stream { len, .. } => *len,
+        }
+    }
+
+    /// Whether it is known to be empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// Its bytes, if they are in memory.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Static(bytes) => Some(bytes),
+            Kind::Bytes(bytes) => Some(bytes),
+            Kind::Vec(bytes) => Some(bytes),
+            Kind::File { .. } | Kind::Stream { .. } => None,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::empty()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Body {
+        Body(Kind::Static(text.as_bytes()))
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Body {
+        Body(Kind::Static(bytes))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Body(Kind::Vec(text.into_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Body(Kind::Vec(bytes))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body(Kind::Bytes(bytes))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.len() {
+            Some(len) => write!(f, "Body({len} bytes)"),
+            None => write!(f, "Body(stream)"),
+        }
+    }
+}
+
+/// Where a body is written while it is sent. A write waits while too much waits for the client.
+pub struct BodyWriter<'a>(&'a mut dyn Write);
+
+impl<'a> BodyWriter<'a> {
+    /// Writes to somewhere else: for tests of a body, and for whoever changes one on its way.
+    pub fn new(out: &'a mut dyn Write) -> BodyWriter<'a> {
+        BodyWriter(out)
+    }
+}
+
+impl Write for BodyWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    /// Sends what was written so far.
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl fmt::Debug for BodyWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyWriter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,53 @@
+//! Reading the body of a request, piece by piece.
+
+use std::fmt;
+use std::io::{self, Read};
+
+/// Reads a body as it comes. A read waits until there is something, and parks only the coroutine.
+///
+/// ```
+/// use coracle_http::OwnedRequest;
+/// use std::io::Read;
+///
+/// let owned = OwnedRequest::new("PUT", "/").with_body("ahoy");
+/// let mut text = String::new();
+/// owned.request().body_reader().read_to_string(&mut text).unwrap();
+/// assert_eq!(text, "ahoy");
+/// ```
+pub struct BodyReader<'a>(Kind<'a>);
+
+enum Kind<'a> {
+    Buffered(&'a [u8]),
+    Streamed(&'a dyn Source),
+}
+
+/// Where the pieces come from.
+pub(crate) trait Source {
+    /// Waits for some bytes, and puts them there; none at the end.
+    fn read(&self, into: &mut [u8]) -> io::Result<usize>;
+}
+
+impl<'a> BodyReader<'a> {
+    pub(crate) fn buffered(bytes: &'a [u8]) -> BodyReader<'a> {
+        BodyReader(Kind::Buffered(bytes))
+    }
+
+    pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
+        BodyReader(Kind::Streamed(source))
+    }
+}
+
+impl Read for BodyReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Kind::Buffered(bytes) => bytes.read(into),
+            Kind::Streamed(source) => source.read(into),
+        }
+    }
+}
+
+impl fmt::Debug for BodyReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyReader").finish_non_exhaustive()
+    }
+}

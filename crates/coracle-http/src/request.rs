@@ -1,0 +1,151 @@
+//! What a handler is given.
+
+use crate::owned_request::Version;
+use crate::{BodyReader, Headers, Method, OwnedRequest};
+use coracle_net::Address;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::cell::{OnceCell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+/// A request, as a handler sees it. It borrows from an [`OwnedRequest`], which lives as long as the handler runs.
+///
+/// ```
+/// use coracle_http::{Method, OwnedRequest};
+///
+/// let owned = OwnedRequest::new("POST", "/posts/7%2F8/edit?draft=1")
+///     .with_header("Accept", "text/html")
+///     .unwrap()
+///     .with_body("ahoy");
+/// let req = owned.request();
+/// assert_eq!(req.method(), Method::Post);
+/// assert_eq!(req.path(), "/posts/7%2F8/edit"); // as it came
+/// assert_eq!(req.segments(), ["posts", "7/8", "edit"]); // decoded, one by one
+/// assert_eq!(req.query(), Some("draft=1"));
+/// assert_eq!(req.header("accept"), Some("text/html"));
+/// assert_eq!(req.body(), b"ahoy");
+/// ```
+pub struct Request<'a> {
+    owned: &'a OwnedRequest,
+    segments: OnceCell<SmallVec<[&'a str; 8]>>,
+    locals: RefCell<Vec<Rc<dyn Any>>>,
+    pub(crate) stream: Option<&'a dyn crate::body_reader::Source>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(owned: &'a OwnedRequest) -> Request<'a> {
+        Request { owned, segments: OnceCell::new(), locals: RefCell::default(), stream: None }
+    }
+
+    /// What is asked for.
+    pub fn method(&self) -> Method {
+        self.owned.method
+    }
+
+    /// The method as it came: the only way to tell one [`Other`](Method::Other) from another.
+    pub fn method_name(&self) -> &'a str {
+        self.owned.text(self.owned.method_name)
+    }
+
+    /// Which HTTP the client speaks.
+    pub fn version(&self) -> Version {
+        self.owned.version
+    }
+
+    /// The path, as it came: with its escapes, and without the query. `*` for `OPTIONS *`.
+    pub fn path(&self) -> &'a str {
+        self.owned.text(self.owned.path)
+    }
+
+    /// The path in its parts, decoded one by one: `/a/b%2Fc` is `["a", "b/c"]`, `/` is `[]`, and `/a/` is
+    /// `["a", ""]`. What is not UTF-8 becomes U+FFFD.
+    pub fn segments(&self) -> &[&'a str] {
+        self.segments.get_or_init(|| self.owned.decoded().segments().collect())
+    }
+
+    /// What is behind the question mark, as it came.
+    pub fn query(&self) -> Option<&'a str> {
+        self.owned.query.map(|query| self.owned.text(query))
+    }
+
+    /// The host, and perhaps a port, that was asked: of the target if it names one, else of the header `Host`.
+    pub fn host(&self) -> Option<&'a str> {
+        self.owned.host.map(|host| self.owned.text(host)).or_else(|| self.header("host"))
+    }
+
+    /// The value of the first header field of this name.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.owned.headers.get(name)
+    }
+
+    /// All header fields.
+    pub fn headers(&self) -> &'a Headers {
+        &self.owned.headers
+    }
+
+    /// The fields behind a chunked body, kept apart from those before it. None until the body has been read.
+    pub fn trailers(&self) -> &'a Headers {
+        &self.owned.trailers
+    }
+
+    /// The whole body. Empty in a route that [streams](crate::Plan::streamed), whose body is read by
+    /// [`body_reader`](Request::body_reader).
+    pub fn body(&self) -> &'a [u8] {
+        &self.owned.body
+    }
+
+    /// The body, piece by piece, as it comes; a read waits for it.
+    pub fn body_reader(&self) -> BodyReader<'_> {
+        match self.stream {
+            Some(source) => BodyReader::streamed(source),
+            None => BodyReader::buffered(&self.owned.body),
+        }
+    }
+
+    /// Who asks.
+    pub fn peer(&self) -> &'a Address {
+        &self.owned.peer
+    }
+
+    /// Leaves something with the request, for whoever looks at it later: what a middleware found out, for the
+    /// handler. One of each type; the last one counts.
+    ///
+    /// ```
+    /// # use coracle_http::OwnedRequest;
+    /// struct User(String);
+    ///
+    /// # let owned = OwnedRequest::new("GET", "/");
+    /// # let req = owned.request();
+    /// req.set_local(User("ahab".into()));
+    /// assert_eq!(req.local::<User>().unwrap().0, "ahab");
+    /// assert!(req.local::<u32>().is_none());
+    /// ```
+    pub fn set_local<T: 'static>(&self, value: T) {
+        let mut locals = self.locals.borrow_mut();
+        locals.push(Rc::new(value));
+    }
+
+    /// What was [left](Request::set_local) with the request.
+    pub fn local<T: 'static>(&self) -> Option<Rc<T>> {
+        let locals = self.locals.borrow();
+        locals.iter().rev().find_map(|local| Rc::clone(local).downcast().ok())
+    }
+
+    /// A copy that can be kept.
+    pub fn to_owned(&self) -> OwnedRequest {
+        self.owned.clone()
+    }
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("method", &self.method_name())
+            .field("path", &self.path())
+            .field("query", &self.query())
+            .field("headers", self.headers())
+            .field("body_bytes", &self.body().len())
+            .finish_non_exhaustive()
+    }
+}
