@@ -87,7 +87,7 @@ pub use coracle_coro::{
     coroutines, current, deadline, in_span, is_cancelled, join_all, lookup_host, loops, no_park,
     offload, offload_scoped, on_big_stack, park, park_timeout, race, race_all, run, run_on, scope,
     select, shield, shield_until, signals, sleep, sleep_until, spawn, spawn_anywhere, spawn_future,
-    spawn_on, timeout, yield_now,
+    spawn_now, spawn_on, timeout, yield_now,
 };
 #[doc(no_inline)]
 pub use coracle_coro::{conn_pool, fs, future, generator, names, seeing, sync};

@@ -171,6 +171,32 @@ impl Scheduler {
         handle
     }
 
+    /// Runs `f` as a coroutine of its own at once, until it waits, gives way, or is over. Only in a callback of the
+    /// loop: nothing of it is borrowed, and no coroutine runs.
+    #[inline]
+    pub(crate) fn spawn_now<F, T>(
+        &self,
+        lp: &Loop,
+        spawned: &'static Location<'static>,
+        f: F,
+    ) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let id = self.ids.next();
+        let spare = self.spare.borrow_mut().pop();
+        let task = spare.unwrap_or_else(|| {
+            let sleeper = Sleeper::of_coroutine(self.handle.clone(), id, None, spawned);
+            self.keep(Arc::new(sleeper))
+        });
+        let handle = task.renew(&self.handle, id, None, spawned, f);
+        self.now.set(lp.now());
+        self.admit(&task, StackSize::default());
+        self.resume(task);
+        handle
+    }
+
     /// A new task, which is kept until there are too many.
     #[cold]
     fn keep(&self, sleeper: Arc<Sleeper>) -> Rc<Task> {
@@ -193,6 +219,13 @@ impl Scheduler {
 
     #[inline(always)]
     fn enter(&self, task: Rc<Task>, size: StackSize) {
+        self.admit(&task, size);
+        self.queue(task);
+    }
+
+    /// From here on it is one of those that are not over.
+    #[inline(always)]
+    fn admit(&self, task: &Rc<Task>, size: StackSize) {
         self.counters.count_spawn();
         self.living.set(self.living.get() + 1);
         task.sleeper_ref().settle(self, task.key.get());
@@ -204,7 +237,6 @@ impl Scheduler {
         }
         task.state.set(State::New);
         task.is_spare.set(false);
-        self.queue(task);
     }
 
     /// Has a future polled, later. Only in a turn of the loop.

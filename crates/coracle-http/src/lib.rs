@@ -3,12 +3,15 @@
 mod app;
 mod body;
 mod body_reader;
+mod date;
+mod h1;
 mod headers;
 mod into_response;
 mod method;
 mod owned_request;
 mod request;
 mod response;
+mod settings;
 
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
@@ -22,3 +25,4 @@ pub use method::Method;
 pub use owned_request::{OwnedRequest, Version};
 pub use request::Request;
 pub use response::Response;
+pub use settings::Settings;

@@ -1,0 +1,55 @@
+//! The time, as a header says it. Made once a second, and only if somebody answers in it.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A line `date: …`, and until when it is true.
+pub(crate) struct Date {
+    line: RefCell<[u8; LEN]>,
+    until: Cell<Option<Instant>>,
+}
+
+/// `date: Sun, 06 Nov 1994 08:49:37 GMT` and the end of the line.
+const LEN: usize = 37;
+
+impl Date {
+    pub(crate) fn new() -> Date {
+        Date { line: RefCell::new([0; LEN]), until: Cell::new(None) }
+    }
+
+    /// The line, at the loop's time.
+    #[inline]
+    pub(crate) fn line(&self, now: Instant) -> [u8; LEN] {
+        if self.until.get().is_none_or(|until| now >= until) {
+            self.renew(now);
+        }
+        *self.line.borrow()
+    }
+
+    #[cold]
+    fn renew(&self, now: Instant) {
+        let wall = SystemTime::now();
+        let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let rest = Duration::from_secs(1) - Duration::from_nanos(since.subsec_nanos().into());
+        let text = format!("date: {}\r\n", httpdate::fmt_http_date(wall));
+        if let Ok(line) = text.as_bytes().try_into() {
+            *self.line.borrow_mut() = line;
+        }
+        self.until.set(Some(now + rest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_made_once_a_second() {
+        let (date, now) = (Date::new(), Instant::now());
+        let line = date.line(now);
+        assert!(line.starts_with(b"date: ") && line.ends_with(b" GMT\r\n"));
+        date.line.borrow_mut()[6] = b'x'; // to see whether it is made again
+        assert_eq!(date.line(now)[6], b'x');
+        assert_ne!(date.line(now + Duration::from_secs(1))[6], b'x');
+    }
+}
