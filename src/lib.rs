@@ -60,6 +60,7 @@
 //!
 //! | module | what is there |
 //! |---|---|
+//! | [`http`] | HTTP servers: requests, responses, apps that are functions |
 //! | [`net`] | in callbacks: servers, connections, protocols, datagrams, outgoing connections |
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |
@@ -93,6 +94,7 @@ pub use coracle_coro::{
 pub use coracle_coro::{conn_pool, fs, future, generator, names, seeing, sync};
 #[doc(no_inline)]
 pub use coracle_demux as demux;
+pub use coracle_http as http;
 pub use coracle_loop::{
     Builder, Complete, Hook, HookKind, IdleTimer, Loop, LoopHandle, OffloadError, Overloaded,
     PostError, RemoteTimer, SignalListener, Ticket, Timer, Trigger, Watch, Watched,

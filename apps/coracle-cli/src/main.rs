@@ -3,6 +3,7 @@
 mod asynchronous;
 mod coroutine;
 mod daemon;
+mod hello;
 mod listening;
 mod load;
 mod options;
@@ -74,6 +75,14 @@ enum Command {
         to: String,
         /// How the server is written; what it does is the same.
         #[arg(long, value_enum, default_value_t)]
+        style: Style,
+    },
+    /// Answer every HTTP request with "Hello, World!"; on 127.0.0.1:8080.
+    Hello {
+        #[command(flatten)]
+        options: ServeOptions,
+        /// How the handler runs; what it answers is the same.
+        #[arg(long, value_enum, default_value_t = Style::Coroutine)]
         style: Style,
     },
     /// Read, and say nothing (RFC 863); on 127.0.0.1:7009.
@@ -193,6 +202,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
                 }
             }
         }
+        Command::Hello { options, style } => hello::serve(&options, style),
         Command::Discard { options } => {
             serve("discard", &options, options.server("127.0.0.1:7009")?, |_| services::Discard)
         }

@@ -1,6 +1,7 @@
 //! The body of a response, whatever it is made of.
 
 use bytes::Bytes;
+use coracle_net::Conn;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,8 +33,17 @@ pub(crate) enum Kind {
     Static(&'static [u8]),
     Bytes(Bytes),
     Vec(Vec<u8>),
-    File { file: File, offset: u64, len: u64 },
-    Stream { writer: Writer, len: Option<u64> },
+    File {
+        file: File,
+        offset: u64,
+        len: u64,
+    },
+    Stream {
+        writer: Writer,
+        len: Option<u64>,
+    },
+    /// No body: another protocol takes over.
+    Upgrade(Box<dyn FnOnce(&mut Conn<'_>)>),
 }
 
 impl Body {
@@ -70,6 +80,7 @@ impl Body {
             Kind::Vec(bytes) => Some(bytes.len() as u64),
             Kind::File { len, .. } => Some(*len),
             Kind::Stream { len, .. } => *len,
+            Kind::Upgrade(_) => Some(0),
         }
     }
 
@@ -84,7 +95,7 @@ impl Body {
             Kind::Static(bytes) => Some(bytes),
             Kind::Bytes(bytes) => Some(bytes),
             Kind::Vec(bytes) => Some(bytes),
-            Kind::File { .. } | Kind::Stream { .. } => None,
+            Kind::File { .. } | Kind::Stream { .. } | Kind::Upgrade(_) => None,
         }
     }
 }

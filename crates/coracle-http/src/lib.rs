@@ -1,17 +1,44 @@
 //! Requests and responses: HTTP/1.1, strict and fast, with handlers that are plain functions.
+//!
+//! An app is a function of a request. It runs in a coroutine, so it may wait; while it does, the loop serves others.
+//!
+//! ```no_run
+//! use coracle_http::{self as http, IntoResponse, Method::*, Request, Response, Status};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     http::serve("127.0.0.1:8080", app)
+//! }
+//!
+//! fn app(req: &Request) -> Response {
+//!     match (req.method(), req.segments()) {
+//!         (Get, []) => "ahoy\n".into_response(),
+//!         (Get, ["hello", name]) => format!("hello, {name}\n").into_response(),
+//!         _ => Status::NOT_FOUND.into_response(),
+//!     }
+//! }
+//! ```
 
 mod app;
 mod body;
 mod body_reader;
+mod connection;
 mod date;
+mod exchange;
 mod h1;
+mod handling;
 mod headers;
 mod into_response;
 mod method;
 mod owned_request;
 mod request;
 mod response;
+mod server;
+mod service;
 mod settings;
+mod site;
+mod stats;
+mod styles;
+mod upload;
 
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
@@ -25,4 +52,10 @@ pub use method::Method;
 pub use owned_request::{OwnedRequest, Version};
 pub use request::Request;
 pub use response::Response;
+pub use server::{Running, Server, serve, serve_each};
+pub use service::Service;
 pub use settings::Settings;
+pub use stats::Stats;
+pub use styles::{
+    Asynchronous, Callback, Inline, Responder, Streaming, asynchronous, callback, inline, streaming,
+};

@@ -1,6 +1,8 @@
 //! What a handler answers.
 
+use crate::body::Kind;
 use crate::{Body, Headers, Status};
+use coracle_net::{Conn, Protocol};
 use std::fmt;
 
 /// An answer: a status, header fields, and a body.
@@ -25,6 +27,30 @@ impl Response {
     /// An answer without header fields and body.
     pub fn new(status: Status) -> Response {
         Response { status, headers: Headers::new(), body: Body::empty() }
+    }
+
+    /// Hands the connection to another protocol, which gets what the client sends from here on: the answer to a
+    /// request that asked for it (`Connection: upgrade`). One that did not is answered with 426.
+    ///
+    /// ```
+    /// use coracle_http::{IntoResponse, Request, Response, Status};
+    /// use coracle_net::{Buffer, Conn};
+    ///
+    /// fn app(req: &Request<'_>) -> Response {
+    ///     if !req.headers().has_token("upgrade", "echo") {
+    ///         return Status::UPGRADE_REQUIRED.into_response();
+    ///     }
+    ///     Response::upgrade("echo", |conn: &mut Conn<'_>, input: &mut Buffer| {
+    ///         conn.write(input.take_all());
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    pub fn upgrade(name: &str, protocol: impl Protocol) -> Response {
+        let switch = move |conn: &mut Conn<'_>| conn.switch(protocol);
+        Response::new(Status::SWITCHING_PROTOCOLS)
+            .with_body(Body(Kind::Upgrade(Box::new(switch))))
+            .with_header("upgrade", name)
     }
 
     /// What came of it.

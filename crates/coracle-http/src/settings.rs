@@ -118,6 +118,11 @@ impl Settings {
         Ok(())
     }
 
+    /// When the clock is looked at first.
+    pub(crate) fn first_timeout(&self) -> Duration {
+        self.header_timeout.min(self.idle_timeout)
+    }
+
     /// How the connections under it behave.
     pub(crate) fn connections(&self) -> coracle_net::Settings {
         let input =
@@ -125,7 +130,7 @@ impl Settings {
         coracle_net::Settings {
             // What is received at once may be this much more.
             limit_input_bytes: input + (256 << 10),
-            idle_timeout: Some(self.idle_timeout),
+            idle_timeout: Some(self.first_timeout()),
             write_timeout: Some(self.write_timeout),
             drain: self.drain,
             busy_message: BUSY.into(),

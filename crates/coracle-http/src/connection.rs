@@ -1,0 +1,812 @@
+//! A connection that speaks HTTP/1: from bytes to requests, from answers to bytes, one request at a time.
+//!
+//! ```text
+//!            head is there                 body is there                     answered
+//!   ┌──────┐ (and no body) ┌──────┐        ┌─────────┐ answer is  ┌─────────┐
+//!   │ Head │──────────────►│      │───────►│ Running │───────────►│ Sending │──► Head, or closed
+//!   └──────┘               │ Body │        └─────────┘ too big    └─────────┘
+//!       └─────────────────►│      │             │  for one go
+//!                          └──────┘             └─────────────────────────────► Head, or closed
+//! ```
+//!
+//! While it is in `Head` it holds no stack and no buffer. What arrives while a request is answered stays in the
+//! connection's buffer, up to a limit; then it is not read.
+//!
+//! A handler starts inside the callback that saw the end of its request, on a stack of its own
+//! ([`spawn_now`](coracle_coro::spawn_now())). If it does not wait, its answer is written by the same callback: so a
+//! dozen requests that came together are answered together. If it waits, the connection goes on without it, and the
+//! coroutine finds the connection again by its [`ConnHandle`] when it has an answer. It never holds the connection.
+
+use crate::body::Kind;
+use crate::exchange::Exchange;
+use crate::h1::answer::{self, Context, Follow};
+use crate::h1::head::{Parsed, parse};
+use crate::h1::{Framing, Refusal};
+use crate::site::Site;
+use crate::upload::Upload;
+use crate::{IntoResponse, Response, Status, Version, handling};
+use bytes::Bytes;
+use coracle_coro::{Coroutine, JoinHandle};
+use coracle_net::{Address, Buffer, Conn, ConnHandle, Packet, Protocol, Reason};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// A body up to this size is sent together with its head, from where both are put together.
+const JOIN_BYTES: usize = 16 << 10;
+
+/// So much of a large body is given to the connection at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A connection that has no more than this to send is closed at once: the kernel takes it all.
+const SHORT_BYTES: usize = 64 << 10;
+
+/// What a client is told that waits before it sends a body.
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The protocol, as the loop has it.
+pub(crate) struct H1(Rc<Shared>);
+
+/// What the protocol and the coroutine of its request share.
+pub(crate) struct Shared {
+    pub(crate) site: Rc<Site>,
+    peer: Address,
+    handle: OnceCell<ConnHandle>,
+    phase: Cell<Phase>,
+    /// The peer has sent everything.
+    ended: Cell<bool>,
+    /// The connection is gone.
+    gone: Cell<bool>,
+    /// Something that came was left where it is, because a request is being answered.
+    left: Cell<bool>,
+    /// Nothing is read, because enough has come.
+    paused: Cell<bool>,
+    /// The time-out is not the one that connections begin with.
+    armed: Cell<bool>,
+    /// A callback of the connection starts the handler: it is out of the handler's reach.
+    starting: Cell<bool>,
+    /// How many bytes of a head that is not whole were looked at.
+    seen: Cell<u32>,
+    /// How many requests there were.
+    requests: Cell<u64>,
+    /// Since when the phase lasts; of a head, since its first byte.
+    since: Cell<Instant>,
+    /// How much was written, and how much of it was sent when somebody last looked.
+    written: Cell<u64>,
+    watched: Cell<(u64, Option<Instant>)>,
+    exchange: Cell<Option<Box<Exchange>>>,
+    rare: RefCell<Option<Box<Rare>>>,
+}
+
+/// What most requests do not have.
+#[derive(Default)]
+pub(crate) struct Rare {
+    /// A body that is read by the handler while it comes.
+    pub(crate) upload: Option<Upload>,
+    /// The rest of an answer that is too big for one go, and whether the connection goes on after it.
+    download: Option<(Bytes, bool)>,
+    /// Who waits for bytes, or for room.
+    waiting: Option<Coroutine>,
+    /// Who is to be cancelled when the client is gone.
+    handler: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Head,
+    Body,
+    Running,
+    Sending,
+    /// Nothing that comes is looked at any more.
+    Closing,
+    /// What comes is for another protocol.
+    Switched,
+}
+
+impl H1 {
+    pub(crate) fn new(site: Rc<Site>, peer: Address, now: Instant) -> H1 {
+        H1(Rc::new(Shared {
+            site,
+            peer,
+            handle: OnceCell::new(),
+            phase: Cell::new(Phase::Head),
+            ended: Cell::new(false),
+            gone: Cell::new(false),
+            left: Cell::new(false),
+            paused: Cell::new(false),
+            armed: Cell::new(false),
+            starting: Cell::new(false),
+            seen: Cell::new(0),
+            requests: Cell::new(0),
+            since: Cell::new(now),
+            written: Cell::new(0),
+            watched: Cell::new((0, None)),
+            exchange: Cell::new(None),
+            rare: RefCell::new(None),
+        }))
+    }
+}
+
+impl Protocol for H1 {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        let _ = self.0.handle.set(conn.handle());
+        Ok(())
+    }
+
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        self.0.advance(conn, input);
+        Ok(())
+    }
+
+    fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.0.phase.get() == Phase::Sending {
+            self.0.send_on(conn);
+            self.0.go_on(conn);
+        }
+        self.0.wake();
+        Ok(())
+    }
+
+    fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.0.look_at_the_clock(conn);
+        Ok(())
+    }
+
+    /// The client may have ended its side only: it still gets its answers.
+    fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.0.ended.set(true);
+        match self.0.phase.get() {
+            Phase::Head | Phase::Body => conn.close(),
+            Phase::Running => {
+                self.0.end_upload();
+                self.0.wake();
+            }
+            Phase::Sending | Phase::Closing | Phase::Switched => {}
+        }
+        Ok(())
+    }
+
+    fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.0.site.stopping.set(true);
+        if self.0.phase.get() == Phase::Head && self.0.seen.get() == 0 {
+            conn.close();
+        }
+        Ok(())
+    }
+
+    fn on_close(&mut self, _reason: &Reason) {
+        self.0.gone.set(true);
+        self.0.end_upload();
+        self.0.wake();
+        let rare = self.0.rare.take();
+        if let Some(handler) = rare.and_then(|rare| rare.handler) {
+            handler.cancel();
+        }
+        if let Some(exchange) = self.0.exchange.take() {
+            self.0.site.give_back(exchange);
+        }
+    }
+}
+
+impl Shared {
+    // --- Bytes in --------------------------------------------------------------------------------------
+
+    /// Goes on with what has come.
+    fn advance(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
+        loop {
+            match self.phase.get() {
+                Phase::Head if input.is_empty() => break self.rest(conn),
+                Phase::Head => {
+                    if !self.read_head(conn, input) {
+                        break;
+                    }
+                }
+                Phase::Body => {
+                    if !self.read_body(conn, input) {
+                        break;
+                    }
+                }
+                Phase::Running | Phase::Sending => break self.leave(conn, input),
+                Phase::Closing => {
+                    input.take_all();
+                    break;
+                }
+                Phase::Switched => break,
+            }
+        }
+    }
+
+    /// Between two requests, with nothing unread.
+    #[inline]
+    fn rest(&self, conn: &mut Conn<'_>) {
+        self.left.set(false);
+        if self.ended.get() || self.site.stopping.get() {
+            self.close(conn);
+        }
+    }
+
+    /// Looks for the next request; true if there is something to go on with.
+    fn read_head(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
+        let unread = input.unread();
+        let seen = self.seen.get() as usize;
+        if seen == 0 {
+            self.since.set(conn.lp().now());
+        } else if memchr::memchr2(b'\n', b'\r', &unread[seen.min(unread.len())..]).is_none()
+            && unread.len() <= self.site.settings.limit_target_bytes
+        {
+            // Nothing can have become whole.
+            return self.await_head(conn, unread.len());
+        }
+        let mut exchange = self.site.take_exchange();
+        match parse(unread, &self.site.settings, &mut exchange.owned) {
+            Ok(Parsed::Whole(facts)) => {
+                input.consume(facts.len);
+                self.seen.set(0);
+                exchange.begin(&facts);
+                exchange.owned.peer.clone_from(&self.peer);
+                self.begin_request(conn, exchange, input);
+                true
+            }
+            Ok(Parsed::Partial) => {
+                let len = unread.len();
+                self.site.give_back(exchange);
+                self.await_head(conn, len)
+            }
+            Err(refusal) => {
+                self.site.give_back(exchange);
+                self.refuse(conn, refusal);
+                true
+            }
+        }
+    }
+
+    /// A head has begun and is not whole.
+    #[cold]
+    fn await_head(&self, conn: &mut Conn<'_>, len: usize) -> bool {
+        self.seen.set(len as u32);
+        if self.ended.get() {
+            self.close(conn);
+            return true;
+        }
+        self.arm(conn, self.since.get() + self.site.settings.header_timeout)
+    }
+
+    /// The head of a request is there.
+    fn begin_request(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        mut exchange: Box<Exchange>,
+        input: &mut Buffer,
+    ) {
+        let settings = &self.site.settings;
+        self.requests.set(self.requests.get() + 1);
+        if self.site.stopping.get() || self.requests.get() >= settings.limit_requests {
+            exchange.keep_alive = false;
+        }
+        if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
+            self.site.give_back(exchange);
+            return self.refuse(conn, refusal);
+        }
+        let plan = {
+            let request = exchange.owned.request();
+            catch_unwind(AssertUnwindSafe(|| self.site.app.plan(&request)))
+        };
+        let planned = match plan {
+            Ok(plan) => exchange.follow(plan, settings.limit_body_bytes),
+            Err(_) => {
+                self.site.stats.count_panic();
+                Err(Refusal::new(Status::INTERNAL_SERVER_ERROR, "the app panicked"))
+            }
+        };
+        if let Err(refusal) = planned {
+            self.site.give_back(exchange);
+            return self.refuse(conn, refusal);
+        }
+        match exchange.framing {
+            Framing::None => self.start(conn, exchange),
+            _ if plan.is_ok_and(|plan| plan.streamed && !plan.inline) => {
+                let upload = Upload::new(&exchange, conn.lp().now());
+                self.rare.borrow_mut().get_or_insert_default().upload = Some(upload);
+                // What is there can be read at once; what is missing has its time when the handler has started.
+                self.with_upload(|upload| upload.feed(&self.site, input));
+                self.start(conn, exchange);
+            }
+            _ => {
+                self.phase.set(Phase::Body);
+                self.since.set(conn.lp().now());
+                self.exchange.set(Some(exchange));
+            }
+        }
+    }
+
+    /// Receives a body that is kept in memory; true if there is something to go on with.
+    fn read_body(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
+        let Some(mut exchange) = self.exchange.take() else { return false };
+        match exchange.receive(&self.site, input) {
+            Ok(true) => {
+                self.start(conn, exchange);
+                true
+            }
+            Ok(false) => {
+                if std::mem::take(&mut exchange.expects_continue) && exchange.received() == 0 {
+                    conn.write_slice(CONTINUE);
+                }
+                let deadline = self.body_deadline(self.since.get(), exchange.received());
+                self.exchange.set(Some(exchange));
+                self.arm(conn, deadline)
+            }
+            Err(refusal) => {
+                self.site.give_back(exchange);
+                self.refuse(conn, refusal);
+                true
+            }
+        }
+    }
+
+    /// When a body is too late that began then, and of which so much has come.
+    fn body_deadline(&self, since: Instant, received: u64) -> Instant {
+        let settings = &self.site.settings;
+        let earned = received / u64::from(settings.min_body_rate);
+        since + settings.body_timeout + Duration::from_secs(earned)
+    }
+
+    /// A request is being answered: what follows it waits.
+    fn leave(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
+        if self.phase.get() == Phase::Running {
+            self.feed_upload(conn, input);
+            self.wake();
+        }
+        self.left.set(!input.is_empty());
+        if input.len() >= self.site.settings.limit_ahead_bytes && !self.paused.replace(true) {
+            conn.pause();
+        }
+    }
+
+    // --- Handlers --------------------------------------------------------------------------------------
+
+    /// The request is there: has it answered.
+    fn start(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
+        self.disarm(conn);
+        self.phase.set(Phase::Running);
+        self.site.stats.count_request();
+        let (inline, cancel) = (exchange.plan.inline, exchange.plan.cancel);
+        if inline {
+            let response = handling::call(self, &exchange);
+            return self.respond(conn, exchange, response);
+        }
+        self.exchange.set(Some(exchange));
+        self.starting.set(true);
+        let shared = Rc::clone(self);
+        let handler = coracle_coro::spawn_now(move || handling::handle(&shared));
+        self.starting.set(false);
+        match self.exchange.take() {
+            // It did not wait.
+            Some(mut exchange) if exchange.response.is_some() => {
+                let response =
+                    exchange.response.take().unwrap_or_else(|| unreachable!("it is there"));
+                self.respond(conn, exchange, response);
+            }
+            unstarted => {
+                self.exchange.set(unstarted); // or it waits
+                if cancel {
+                    self.rare.borrow_mut().get_or_insert_default().handler = Some(handler);
+                }
+            }
+        }
+    }
+
+    /// Whether the connection can be reached by the coroutine that asks.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.starting.get()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.get()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// What the handler was started for.
+    pub(crate) fn take_exchange(&self) -> Option<Box<Exchange>> {
+        self.exchange.take()
+    }
+
+    /// Leaves an answer for the callback that has started the handler.
+    pub(crate) fn leave_answer(&self, mut exchange: Box<Exchange>, response: Response) {
+        exchange.response = Some(response);
+        self.exchange.set(Some(exchange));
+    }
+
+    /// Calls `f` with the connection, if it is still there. Not while it [starts](Shared::is_starting) a handler.
+    pub(crate) fn reach<T>(&self, f: impl FnOnce(&mut Conn<'_>) -> T) -> Option<T> {
+        let lp = coracle_loop::Loop::current()?;
+        self.handle.get()?.with(&lp, f)
+    }
+
+    /// Waits until something has changed: bytes have come, there is room, or the connection is gone.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        let coroutine = coracle_coro::current();
+        self.rare.borrow_mut().get_or_insert_default().waiting = Some(coroutine);
+        let woken = coracle_coro::park();
+        if let Some(rare) = &mut *self.rare.borrow_mut() {
+            rare.waiting = None;
+        }
+        woken
+    }
+
+    /// Wakes who waits for a change.
+    fn wake(&self) {
+        let waiting = self.rare.borrow_mut().as_mut().and_then(|rare| rare.waiting.take());
+        if let Some(waiting) = waiting {
+            waiting.unpark();
+        }
+    }
+
+    // --- Uploads ---------------------------------------------------------------------------------------
+
+    pub(crate) fn with_upload<T>(&self, f: impl FnOnce(&mut Upload) -> T) -> Option<T> {
+        let mut rare = self.rare.borrow_mut();
+        rare.as_mut().and_then(|rare| rare.upload.as_mut()).map(f)
+    }
+
+    /// Takes what has come of a body that a handler reads meanwhile.
+    fn feed_upload(&self, conn: &mut Conn<'_>, input: &mut Buffer) {
+        let fed = self.with_upload(|upload| {
+            upload.feed(&self.site, input);
+            (upload.is_over(), upload.is_full(), upload.since, upload.received)
+        });
+        let Some((over, full, since, received)) = fed else { return };
+        if full {
+            self.disarm(conn); // it is we who are slow
+            if !self.paused.replace(true) {
+                conn.pause();
+            }
+        } else if over {
+            self.disarm(conn);
+        } else {
+            self.arm(conn, self.body_deadline(since, received));
+        }
+    }
+
+    /// Nothing more comes.
+    fn end_upload(&self) {
+        self.with_upload(|upload| upload.fail(io::ErrorKind::UnexpectedEof));
+    }
+
+    /// There is room for more of a body.
+    pub(crate) fn read_on(&self, conn: &mut Conn<'_>) {
+        if self.paused.replace(false) {
+            self.with_upload(|upload| upload.resume(conn.lp().now()));
+            conn.resume();
+        }
+    }
+
+    // --- Answers ---------------------------------------------------------------------------------------
+
+    /// Refuses what came: says why, and closes the connection.
+    #[cold]
+    pub(crate) fn refuse(&self, conn: &mut Conn<'_>, refusal: Refusal) {
+        self.site.stats.count_refused();
+        tracing::debug!(
+            status = refusal.status.as_u16(),
+            why = refusal.why,
+            "a request was refused"
+        );
+        let mut response = (refusal.status, format!("{}\n", refusal.why)).into_response();
+        if refusal.status == Status::METHOD_NOT_ALLOWED {
+            response.headers_mut().push_static("allow", handling::ALLOWED);
+        }
+        if refusal.status == Status::SERVICE_UNAVAILABLE {
+            response.headers_mut().push_static("retry-after", "5");
+        }
+        let date = self.site.date.line(conn.lp().now());
+        let context =
+            Context { method: crate::Method::Get, modern: true, keep_alive: false, date: &date };
+        let (status, headers, body) = response.into_parts();
+        let mut out = self.site.out.borrow_mut();
+        out.clear();
+        answer::write_head(&mut out, &context, status, &headers, body.len());
+        out.extend_from_slice(body.as_bytes().unwrap_or_default());
+        conn.write_slice(&out);
+        self.phase.set(Phase::Closing);
+        conn.close();
+    }
+
+    /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
+    pub(crate) fn write_head(
+        &self,
+        now: Instant,
+        exchange: &Exchange,
+        response: &Response,
+        out: &mut Vec<u8>,
+    ) -> answer::Written {
+        let date = self.site.date.line(now);
+        let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
+        let context = Context {
+            method: exchange.owned.method,
+            modern: exchange.owned.version != Version::Http10,
+            keep_alive: exchange.keep_alive && !unread && !self.site.stopping.get(),
+            date: &date,
+        };
+        let (status, headers) = (response.status(), response.headers());
+        answer::write_head(out, &context, status, headers, response.body().len())
+    }
+
+    /// Sends an answer whose body is there.
+    pub(crate) fn respond(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        response: Response,
+    ) {
+        if let Kind::Upgrade(_) = response.body().0 {
+            return self.switch(conn, exchange, response);
+        }
+        let mut out = self.site.out.borrow_mut();
+        out.clear();
+        let written = self.write_head(conn.lp().now(), &exchange, &response, &mut out);
+        let (_, _, body) = response.into_parts();
+        self.site.give_back(exchange);
+        let follows = written.follow != Follow::Nothing;
+        let rest = match body.0 {
+            _ if !follows => None,
+            Kind::Static(bytes) if bytes.len() <= JOIN_BYTES => {
+                out.extend_from_slice(bytes);
+                None
+            }
+            Kind::Bytes(bytes) if bytes.len() <= JOIN_BYTES => {
+                out.extend_from_slice(&bytes);
+                None
+            }
+            Kind::Vec(bytes) if bytes.len() <= JOIN_BYTES => {
+                out.extend_from_slice(&bytes);
+                None
+            }
+            Kind::Static(bytes) => Some(Bytes::from_static(bytes)),
+            Kind::Bytes(bytes) => Some(bytes),
+            Kind::Vec(bytes) => Some(bytes.into()),
+            Kind::File { file, offset, len } => {
+                conn.write_slice(&out);
+                drop(out);
+                return self.send_file(conn, file, offset, len, written.keep_alive);
+            }
+            Kind::Stream { .. } | Kind::Upgrade(_) => None, // not here
+        };
+        conn.write_slice(&out);
+        self.count_written(out.len());
+        drop(out);
+        match rest {
+            None => self.answered(conn, written.keep_alive),
+            Some(rest) => {
+                self.phase.set(Phase::Sending);
+                let mut rare = self.rare.borrow_mut();
+                rare.get_or_insert_default().download = Some((rest, written.keep_alive));
+                drop(rare);
+                self.send_on(conn);
+            }
+        }
+    }
+
+    /// Goes on with an answer that is too big for one go.
+    fn send_on(&self, conn: &mut Conn<'_>) {
+        loop {
+            let mut rare = self.rare.borrow_mut();
+            let download = rare.as_mut().and_then(|rare| rare.download.take());
+            let Some((mut rest, keep_alive)) = download else { return };
+            let piece = rest.split_to(rest.len().min(PIECE_BYTES));
+            let over = rest.is_empty();
+            if let Some(rare) = rare.as_mut().filter(|_| !over) {
+                rare.download = Some((rest, keep_alive));
+            }
+            drop(rare);
+            self.count_written(piece.len());
+            conn.write(piece);
+            if over {
+                break self.answered(conn, keep_alive);
+            }
+            if !conn.writable() {
+                break; // until `on_ready`
+            }
+        }
+    }
+
+    fn send_file(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        file: std::fs::File,
+        offset: u64,
+        len: u64,
+        keep_alive: bool,
+    ) {
+        let file = match conn.lp().adopt(std::os::fd::OwnedFd::from(file)) {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::error!("cannot send a file: {error}");
+                return conn.abort(); // its head has promised it
+            }
+        };
+        self.phase.set(Phase::Sending);
+        let count = usize::try_from(len).unwrap_or(usize::MAX);
+        let shared = Rc::clone(self);
+        conn.write_then(Packet::file(file, offset, count), move |conn| {
+            let close = coracle_loop::demux::Operation::Close { handle: file };
+            conn.lp().operate(close, |_, _| ());
+            shared.answered(conn, keep_alive);
+            shared.go_on(conn);
+            Ok(())
+        });
+    }
+
+    /// Hands the connection to another protocol.
+    fn switch(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, response: Response) {
+        if !exchange.upgrade {
+            self.site.give_back(exchange);
+            return self
+                .refuse(conn, Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade"));
+        }
+        let (_, mut headers, body) = response.into_parts();
+        let Kind::Upgrade(upgrade) = body.0 else { unreachable!("who calls has looked") };
+        let mut out = self.site.out.borrow_mut();
+        out.clear();
+        headers.remove("connection");
+        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n");
+        for (name, value) in headers.iter() {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        conn.write_slice(&out);
+        drop(out);
+        self.site.give_back(exchange);
+        self.phase.set(Phase::Switched);
+        conn.set_idle_timeout(None);
+        if self.paused.replace(false) {
+            conn.resume();
+        }
+        upgrade(conn);
+    }
+
+    /// The answer is written, in a callback that goes on with what has come.
+    #[inline]
+    pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
+        if let Some(rare) = &mut *self.rare.borrow_mut() {
+            rare.upload = None;
+            rare.handler = None;
+        }
+        if keep_alive {
+            self.phase.set(Phase::Head);
+            self.since.set(conn.lp().now());
+        } else {
+            self.close(conn);
+        }
+    }
+
+    /// After an answer that was not written by a callback with the input in its hands: has that looked at.
+    pub(crate) fn go_on(&self, conn: &mut Conn<'_>) {
+        if self.phase.get() != Phase::Head {
+            return;
+        }
+        let paused = self.paused.replace(false);
+        if self.left.replace(false) || paused {
+            if !paused {
+                conn.pause();
+            }
+            conn.resume(); // then what waits is shown again
+        } else {
+            self.rest(conn);
+        }
+    }
+
+    pub(crate) fn count_written(&self, count: usize) {
+        self.written.set(self.written.get() + count as u64);
+    }
+
+    /// Closes the connection when everything is sent, however long the client takes for it.
+    pub(crate) fn close(&self, conn: &mut Conn<'_>) {
+        self.phase.set(Phase::Closing);
+        if conn.output_bytes() <= SHORT_BYTES {
+            conn.close();
+        } else {
+            conn.write_then(Bytes::new(), |conn| {
+                conn.close();
+                Ok(())
+            });
+        }
+    }
+
+    // --- Time ------------------------------------------------------------------------------------------
+
+    /// Has the clock looked at then, and not later. False, for those who end with it.
+    fn arm(&self, conn: &mut Conn<'_>, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(conn.lp().now());
+        self.armed.set(true);
+        conn.set_idle_timeout(Some(left.max(Duration::from_millis(1))));
+        false
+    }
+
+    #[inline]
+    fn disarm(&self, conn: &mut Conn<'_>) {
+        if self.armed.replace(false) {
+            conn.set_idle_timeout(Some(self.site.settings.first_timeout()));
+        }
+    }
+
+    /// Some time has passed: whether that was too long.
+    fn look_at_the_clock(self: &Rc<Self>, conn: &mut Conn<'_>) {
+        const HEAD_LATE: Refusal =
+            Refusal::new(Status::REQUEST_TIMEOUT, "the header did not come in time");
+        const BODY_LATE: Refusal =
+            Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
+        if !self.takes_enough(conn) {
+            self.site.stats.count_timed_out();
+            return conn.abort();
+        }
+        let (now, settings) = (conn.lp().now(), &self.site.settings);
+        let late = |deadline: Instant| now >= deadline;
+        match self.phase.get() {
+            Phase::Head => {
+                let begun = self.seen.get() > 0;
+                let patience = match begun || self.requests.get() == 0 {
+                    true => settings.header_timeout,
+                    false => settings.idle_timeout,
+                };
+                let deadline = self.since.get() + patience;
+                if !late(deadline) {
+                    self.arm(conn, deadline);
+                } else if begun {
+                    self.site.stats.count_timed_out();
+                    self.refuse(conn, HEAD_LATE);
+                } else {
+                    conn.close();
+                }
+            }
+            Phase::Body => {
+                let Some(exchange) = self.exchange.take() else { return };
+                let deadline = self.body_deadline(self.since.get(), exchange.received());
+                self.exchange.set(Some(exchange));
+                if late(deadline) {
+                    self.site.stats.count_timed_out();
+                    self.refuse(conn, BODY_LATE);
+                } else {
+                    self.arm(conn, deadline);
+                }
+            }
+            Phase::Running => {
+                let times = self.with_upload(|upload| {
+                    (!upload.is_over() && !upload.is_full())
+                        .then_some((upload.since, upload.received))
+                });
+                let Some((since, received)) = times.flatten() else { return };
+                let deadline = self.body_deadline(since, received);
+                if late(deadline) {
+                    self.site.stats.count_timed_out();
+                    self.with_upload(|upload| upload.fail(io::ErrorKind::TimedOut));
+                    self.wake();
+                } else {
+                    self.arm(conn, deadline);
+                }
+            }
+            Phase::Sending | Phase::Closing | Phase::Switched => {}
+        }
+    }
+
+    /// Whether the client takes its answers fast enough, since somebody last looked.
+    fn takes_enough(&self, conn: &mut Conn<'_>) -> bool {
+        let (now, waiting) = (conn.lp().now(), conn.output_bytes() as u64);
+        let sent = self.written.get().saturating_sub(waiting);
+        let (before, when) = self.watched.replace((sent, (waiting > 0).then_some(now)));
+        match when {
+            Some(when) if waiting > 0 => {
+                let seconds = now.duration_since(when).as_secs();
+                sent - before >= seconds * u64::from(self.site.settings.min_send_rate)
+            }
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Running a handler in its coroutine, and handing over what it answers.
+
+use crate::body::Kind;
+use crate::connection::Shared;
+use crate::exchange::Exchange;
+use crate::h1::answer::{Follow, LAST_CHUNK, write_chunk_head};
+use crate::h1::{Framing, Refusal};
+use crate::{BodyWriter, IntoResponse, Method, Response, Status};
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// What is sent of a body at a time while it is written.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// What may be asked of a server that is no proxy.
+pub(crate) const ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+/// Methods that no app is asked for.
+#[inline]
+pub(crate) fn refuse_method(method: Method) -> Option<Refusal> {
+    match method {
+        Method::Connect => {
+            Some(Refusal::new(Status::METHOD_NOT_ALLOWED, "this server is not a proxy"))
+        }
+        Method::Trace => Some(Refusal::new(Status::NOT_IMPLEMENTED, "this server does not trace")),
+        _ => None,
+    }
+}
+
+/// What the coroutine of a request does.
+pub(crate) fn handle(shared: &Rc<Shared>) {
+    let Some(exchange) = shared.take_exchange() else { return };
+    let response = call(shared, &exchange);
+    if let Kind::Stream { .. } = response.body().0 {
+        return stream(shared, exchange, response);
+    }
+    if shared.is_starting() {
+        return shared.leave_answer(exchange, response);
+    }
+    let mut answer = Some((exchange, response));
+    let _ = shared.reach(|conn| {
+        if let Some((exchange, response)) = answer.take() {
+            shared.respond(conn, exchange, response);
+            shared.go_on(conn);
+        }
+    });
+    if let Some((exchange, _)) = answer {
+        shared.site.stats.count_dropped();
+        shared.site.give_back(exchange);
+    }
+}
+
+/// Calls the app; a panic is a 500.
+pub(crate) fn call(shared: &Rc<Shared>, exchange: &Exchange) -> Response {
+    let site = &shared.site;
+    let mut request = exchange.owned.request();
+    if exchange.plan.streamed && exchange.framing != Framing::None {
+        request.stream = Some(&**shared);
+    }
+    let called = catch_unwind(AssertUnwindSafe(|| match site.settings.handler_timeout {
+        None => site.app.call(&request),
+        Some(_) if exchange.plan.inline => site.app.call(&request),
+        Some(timeout) => coracle_coro::timeout(timeout, || site.app.call(&request)),
+    }));
+    called.unwrap_or_else(|_| {
+        site.stats.count_panic();
+        Status::INTERNAL_SERVER_ERROR.into_response()
+    })
+}
+
+/// Sends an answer that is written while it is sent.
+fn stream(shared: &Rc<Shared>, exchange: Box<Exchange>, mut response: Response) {
+    if shared.is_starting() {
+        coracle_coro::yield_now(); // until the connection can be reached
+    }
+    let mut head = Vec::with_capacity(PIECE_BYTES + 512);
+    let now = coracle_loop::Loop::current().map(|lp| lp.now());
+    let Some(now) = now else { return };
+    let written = shared.write_head(now, &exchange, &response, &mut head);
+    shared.site.give_back(exchange);
+    let Kind::Stream { writer, len } = response.take_body().0 else { return };
+    let mut out = Outlet {
+        shared,
+        buffer: head,
+        begun: 0,
+        chunked: written.follow == Follow::Chunks,
+        left: len.filter(|_| written.follow == Follow::Plain),
+    };
+    out.begin_piece();
+    let result = match written.follow {
+        Follow::Nothing => Ok(()),
+        _ => {
+            let mut out = BodyWriter::new(&mut out);
+            catch_unwind(AssertUnwindSafe(|| writer(&mut out))).unwrap_or_else(|_| {
+                shared.site.stats.count_panic();
+                Err(io::Error::other("it panicked"))
+            })
+        }
+    };
+    let result = result.and_then(|()| out.finish());
+    match result {
+        Ok(()) => {
+            let _ = shared.reach(|conn| {
+                shared.answered(conn, written.keep_alive);
+                shared.go_on(conn);
+            });
+        }
+        Err(error) => {
+            if shared.is_gone() {
+                shared.site.stats.count_dropped();
+            } else {
+                tracing::error!("the body of a response is cut off: {error}");
+            }
+            let _ = shared.reach(|conn| conn.abort());
+        }
+    }
+}
+
+/// Where a body goes while it is written: to the connection, piece by piece, waiting for room.
+struct Outlet<'a> {
+    shared: &'a Rc<Shared>,
+    /// What is put together, and where in it the piece begins.
+    buffer: Vec<u8>,
+    begun: usize,
+    chunked: bool,
+    /// How much is missing of a length that was promised.
+    left: Option<u64>,
+}
+
+/// Room for the line before a chunk, which is written when it is known how long the chunk is.
+const CHUNK_HEAD: usize = 8;
+
+impl Outlet<'_> {
+    fn begin_piece(&mut self) {
+        if self.chunked {
+            self.buffer.extend_from_slice(&[0; CHUNK_HEAD]);
+        }
+        self.begun = self.buffer.len();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.buffer.len() == self.begun
+    }
+
+    /// Sends the piece, and waits until there is room for the next.
+    fn send(&mut self, last: bool) -> io::Result<()> {
+        let mut start = 0;
+        if self.chunked {
+            let piece = self.buffer.len() - self.begun;
+            if piece > 0 {
+                let mut head = Vec::with_capacity(CHUNK_HEAD);
+                write_chunk_head(&mut head, piece);
+                // What is before the room for the line, the head of the answer, moves next to it.
+                let unused = CHUNK_HEAD - head.len();
+                self.buffer.copy_within(..self.begun - CHUNK_HEAD, unused);
+                self.buffer[self.begun - head.len()..self.begun].copy_from_slice(&head);
+                self.buffer.extend_from_slice(b"\r\n");
+                start = unused;
+            } else {
+                self.buffer.truncate(self.begun - CHUNK_HEAD);
+            }
+            if last {
+                self.buffer.extend_from_slice(LAST_CHUNK);
+            }
+        }
+        let bytes = &self.buffer[start..];
+        let gone = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let sent = self.shared.reach(|conn| {
+            if !bytes.is_empty() {
+                self.shared.count_written(bytes.len());
+                conn.write_slice(bytes);
+            }
+            conn.writable()
+        });
+        let mut writable = sent.ok_or_else(gone)?;
+        self.buffer.clear();
+        self.begin_piece();
+        while !writable && !last {
+            self.shared.wait()?;
+            writable = self.shared.reach(|conn| conn.writable()).ok_or_else(gone)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if let Some(left @ 1..) = self.left {
+            let text = format!("{left} bytes are missing of the length that was promised");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+        }
+        self.send(true)
+    }
+}
+
+impl Write for Outlet<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = PIECE_BYTES.saturating_sub(self.buffer.len() - self.begun).max(1);
+        let bytes = &bytes[..bytes.len().min(room)];
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(bytes.len() as u64).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "more bytes than the length that was promised",
+                )
+            })?;
+        }
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() - self.begun >= PIECE_BYTES {
+            self.send(false)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.is_empty() && self.begun <= CHUNK_HEAD {
+            return Ok(());
+        }
+        self.send(false)
+    }
+}

@@ -1,0 +1,316 @@
+//! A server: where it listens, who answers, and on how many loops.
+
+use crate::service::Service;
+use crate::site::Budget;
+use crate::stats::Counters;
+use crate::{App, Settings, Stats};
+use coracle_loop::Loop;
+use coracle_net::{Address, ListenOptions, Protocol, ServerHandle, ToAddresses};
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Serves `app` on `addresses`, with a loop for each core, until the process is asked to end (`SIGINT`, `SIGTERM`);
+/// then requests that are under way are finished.
+///
+/// ```no_run
+/// use coracle_http::{self as http, Html, IntoResponse, Method::*, Request, Response, Status};
+///
+/// fn main() -> std::io::Result<()> {
+///     http::serve("127.0.0.1:8080", app)
+/// }
+///
+/// fn app(req: &Request) -> Response {
+///     match (req.method(), req.segments()) {
+///         (Get, []) => Html("<h1>coracle</h1>").into_response(),
+///         (Get, ["hello", name]) => format!("hello, {name}\n").into_response(),
+///         (Post, ["echo"]) => (Status::CREATED, req.body().to_vec()).into_response(),
+///         _ => Status::NOT_FOUND.into_response(),
+///     }
+/// }
+/// ```
+///
+/// # Errors
+/// An address cannot be listened on, or a loop cannot be opened or ends with an error.
+pub fn serve(addresses: impl ToAddresses, app: impl App + Send + Sync) -> io::Result<()> {
+    Server::bind(addresses)?.serve(app)
+}
+
+/// Serves an app of its own on each loop: it needs no locks, and may hold an `Rc`.
+///
+/// ```no_run
+/// use coracle_http::{self as http, Request};
+/// use std::cell::Cell;
+///
+/// # fn main() -> std::io::Result<()> {
+/// http::serve_each("127.0.0.1:8080", || {
+///     let count = Cell::new(0);
+///     Ok(move |_: &Request<'_>| {
+///         count.set(count.get() + 1);
+///         format!("request {} of this loop\n", count.get())
+///     })
+/// })
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`serve`]; also what `make` returns.
+pub fn serve_each<A: App>(
+    addresses: impl ToAddresses,
+    make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
+) -> io::Result<()> {
+    Server::bind(addresses)?.serve_each(make)
+}
+
+/// An HTTP server, with everything that can be chosen about it.
+///
+/// ```
+/// use coracle_http::{Request, Server, Settings};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let settings = Settings { limit_body_bytes: 64 << 20, ..Settings::default() };
+/// let server = Server::bind("127.0.0.1:0")?.settings(settings).loops(1);
+/// let running = server.start(|_: &Request<'_>| "ahoy\n")?;
+/// println!("listening on {:?}", running.local_addresses());
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
+pub struct Server {
+    inner: coracle_net::Server,
+    settings: Settings,
+}
+
+impl Server {
+    /// A server that listens there.
+    ///
+    /// # Errors
+    /// The address cannot be listened on; the text says which, why, and what to do.
+    pub fn bind(addresses: impl ToAddresses) -> io::Result<Server> {
+        Server::bind_with(addresses, &ListenOptions::new())
+    }
+
+    /// [`bind`](Server::bind), with options of its own.
+    ///
+    /// # Errors
+    /// As [`bind`](Server::bind); also when the system does not take an option.
+    pub fn bind_with(addresses: impl ToAddresses, options: &ListenOptions) -> io::Result<Server> {
+        Ok(Server::over(coracle_net::Server::bind_with(addresses, options)?))
+    }
+
+    /// HTTP on a server of connections, whose settings for them it takes over: for whatever can be chosen there and
+    /// not here.
+    pub fn over(inner: coracle_net::Server) -> Server {
+        Server { inner, settings: Settings::default() }
+    }
+
+    /// Limits and time-outs.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Server {
+        self.settings = settings;
+        self
+    }
+
+    /// How many loops share the work. Without this, one per core.
+    #[must_use]
+    pub fn loops(mut self, loops: usize) -> Server {
+        self.inner = self.inner.loops(loops);
+        self
+    }
+
+    /// The backend of all loops. Without this, the best there is.
+    #[must_use]
+    pub fn backend(mut self, backend: coracle_loop::demux::Backend) -> Server {
+        self.inner = self.inner.backend(backend);
+        self
+    }
+
+    /// How long requests may take to finish when the server is stopped. Without this, ten seconds.
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Server {
+        self.inner = self.inner.drain(drain);
+        self
+    }
+
+    /// Calls `callback` when all loops are there and before anybody is served.
+    #[must_use]
+    pub fn on_init(mut self, callback: impl FnOnce(&ServerHandle) + 'static) -> Server {
+        self.inner = self.inner.on_init(callback);
+        self
+    }
+
+    /// Where it listens.
+    pub fn local_addresses(&self) -> Vec<Address> {
+        self.inner.local_addresses()
+    }
+
+    /// Serves until the process is asked to end, then stops gracefully. All loops share the app.
+    ///
+    /// # Errors
+    /// The settings make no sense, a loop cannot be opened, or one ends with an error.
+    pub fn serve(self, app: impl App + Send + Sync) -> io::Result<()> {
+        let app = Arc::new(app);
+        self.serve_each(move || Ok(Arc::clone(&app)))
+    }
+
+    /// As [`serve`](Server::serve), with an app for each loop.
+    ///
+    /// # Errors
+    /// As [`serve`](Server::serve); also what `make` returns.
+    pub fn serve_each<A: App>(
+        self,
+        make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        self.start_each(make)?.serve_until_terminated()
+    }
+
+    /// Serves on threads of its own, and returns at once.
+    ///
+    /// # Errors
+    /// The settings make no sense, or a loop cannot be opened: then none runs.
+    pub fn start(self, app: impl App + Send + Sync) -> io::Result<Running> {
+        let app = Arc::new(app);
+        self.start_each(move || Ok(Arc::clone(&app)))
+    }
+
+    /// As [`start`](Server::start), with an app for each loop.
+    ///
+    /// # Errors
+    /// As [`start`](Server::start); also what `make` returns.
+    pub fn start_each<A: App>(
+        self,
+        make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
+    ) -> io::Result<Running> {
+        self.settings.check()?;
+        let shared = Arc::new(Shared {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            budget: Budget::new(self.settings.limit_bodies_bytes),
+            counters: Mutex::default(),
+            failure: Mutex::default(),
+        });
+        let connections = self.settings.connections();
+        let (starting, settings) = (Arc::clone(&shared), self.settings);
+        let inner = self.inner.settings(connections).on_thread_start(move |lp, _| match make() {
+            Ok(app) => {
+                let counters = Arc::<Counters>::default();
+                lock(&starting.counters).push(Arc::clone(&counters));
+                let (app, budget) = (Box::new(app), Arc::clone(&starting.budget));
+                let service = Service::with(app, settings.clone(), budget, counters);
+                Services::of(lp).add(starting.id, service);
+            }
+            Err(error) => {
+                lock(&starting.failure).get_or_insert(error);
+            }
+        });
+        let id = shared.id;
+        let running = inner.start(move |peer| connection(id, peer))?;
+        if let Some(error) = lock(&shared.failure).take() {
+            running.handle().stop();
+            running.join()?;
+            return Err(error);
+        }
+        Ok(Running { inner: running, shared })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("server", &self.inner).finish_non_exhaustive()
+    }
+}
+
+/// A server that runs on threads of its own. Dropping it leaves it running.
+pub struct Running {
+    inner: coracle_net::Running,
+    shared: Arc<Shared>,
+}
+
+impl Running {
+    /// What stops it, counts connections and reaches them, from any thread.
+    pub fn handle(&self) -> ServerHandle {
+        self.inner.handle()
+    }
+
+    /// Where it listens.
+    pub fn local_addresses(&self) -> &[Address] {
+        self.inner.local_addresses()
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        lock(&self.shared.counters).iter().for_each(|counters| counters.add_to(&mut sum));
+        sum
+    }
+
+    /// Has it stop: requests that are under way are finished.
+    pub fn stop(&self) {
+        self.inner.handle().stop();
+    }
+
+    /// Waits until it has stopped.
+    ///
+    /// # Errors
+    /// What a loop ended with.
+    pub fn join(self) -> io::Result<()> {
+        self.inner.join()
+    }
+
+    /// Waits until the process is asked to end (`SIGINT`, `SIGTERM`) or somebody stops the server, and then until it
+    /// has stopped.
+    ///
+    /// # Errors
+    /// What a loop ended with.
+    pub fn serve_until_terminated(self) -> io::Result<()> {
+        self.inner.serve_until_terminated()
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("server", &self.inner).finish_non_exhaustive()
+    }
+}
+
+/// What the loops of a server have in common.
+struct Shared {
+    id: u64,
+    budget: Arc<Budget>,
+    counters: Mutex<Vec<Arc<Counters>>>,
+    failure: Mutex<Option<io::Error>>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The services of a loop, by the servers they belong to.
+#[derive(Default)]
+struct Services(RefCell<Vec<(u64, Service)>>);
+
+impl Services {
+    fn of(lp: &Loop) -> std::rc::Rc<Services> {
+        lp.extension(Services::default)
+    }
+
+    fn add(&self, id: u64, service: Service) {
+        self.0.borrow_mut().push((id, service));
+    }
+
+    fn get(&self, id: u64) -> Option<Service> {
+        let services = self.0.borrow();
+        services.iter().find(|(of, _)| *of == id).map(|(_, service)| service.clone())
+    }
+}
+
+/// A connection of a server, on the loop that runs.
+fn connection(id: u64, peer: &Address) -> impl Protocol + use<> {
+    let lp = Loop::current().expect("connections are made in turns of their loop");
+    let service = Services::of(&lp).get(id).expect("a loop that serves has its app");
+    service.connection(peer)
+}

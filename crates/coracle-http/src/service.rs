@@ -1,0 +1,79 @@
+//! HTTP on one loop: what makes a connection of a socket.
+
+use crate::connection::H1;
+use crate::site::{Budget, Site};
+use crate::stats::Counters;
+use crate::{App, Settings, Stats};
+use coracle_loop::Loop;
+use coracle_net::{Address, Protocol};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// An app and its settings, on one loop: for who has a loop of their own, such as one in the simulator.
+/// [`Server`](crate::Server) makes one for each of its loops.
+///
+/// ```
+/// use coracle_http::{Request, Service, Settings};
+/// use coracle_loop::Loop;
+/// use coracle_net::Listener;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let lp = Loop::new()?;
+/// let service = Service::new(|_: &Request<'_>| "ahoy\n", Settings::default())?;
+/// let (address, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+/// let listener = Listener::bind(&lp, &address, settings, move |peer| service.connection(peer))?;
+/// # listener.close(&lp);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Service {
+    site: Rc<Site>,
+}
+
+impl Service {
+    /// An app with these settings.
+    ///
+    /// # Errors
+    /// The settings make no sense.
+    pub fn new(app: impl App, settings: Settings) -> io::Result<Service> {
+        settings.check()?;
+        let budget = Budget::new(settings.limit_bodies_bytes);
+        Ok(Service::with(Box::new(app), settings, budget, Arc::default()))
+    }
+
+    pub(crate) fn with(
+        app: Box<dyn App>,
+        settings: Settings,
+        budget: Arc<Budget>,
+        counters: Arc<Counters>,
+    ) -> Service {
+        Service { site: Rc::new(Site::new(app, settings, budget, counters)) }
+    }
+
+    /// The protocol of a new connection. Only in a turn of the loop.
+    pub fn connection(&self, peer: &Address) -> impl Protocol + use<> {
+        let now = Loop::current().map_or_else(std::time::Instant::now, |lp| lp.now());
+        H1::new(Rc::clone(&self.site), peer.clone(), now)
+    }
+
+    /// How its connections are to behave below HTTP.
+    pub fn connection_settings(&self) -> coracle_net::Settings {
+        self.site.settings.connections()
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        self.site.stats.add_to(&mut sum);
+        sum
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("settings", &self.site.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! What the HTTP connections of one loop share: the app, the settings, and memory that is used again.
+
+use crate::date::Date;
+use crate::exchange::Exchange;
+use crate::stats::Counters;
+use crate::{App, Settings};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many exchanges are kept for the next requests.
+const LIMIT_SPARE_EXCHANGES: usize = 64;
+
+pub(crate) struct Site {
+    pub(crate) app: Box<dyn App>,
+    pub(crate) settings: Settings,
+    pub(crate) date: Date,
+    /// Where an answer is put together.
+    pub(crate) out: RefCell<Vec<u8>>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) stats: Arc<Counters>,
+    /// The server is about to stop: answers say that the connection ends.
+    pub(crate) stopping: Cell<bool>,
+    /// In boxes, so that they need not be moved.
+    #[allow(clippy::vec_box)]
+    spare: RefCell<Vec<Box<Exchange>>>,
+}
+
+impl Site {
+    pub(crate) fn new(
+        app: Box<dyn App>,
+        settings: Settings,
+        budget: Arc<Budget>,
+        stats: Arc<Counters>,
+    ) -> Site {
+        Site {
+            app,
+            settings,
+            date: Date::new(),
+            out: RefCell::default(),
+            budget,
+            stats,
+            stopping: Cell::new(false),
+            spare: RefCell::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take_exchange(&self) -> Box<Exchange> {
+        self.spare.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&self, mut exchange: Box<Exchange>) {
+        exchange.recycle(self);
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < LIMIT_SPARE_EXCHANGES {
+            spare.push(exchange);
+        }
+    }
+}
+
+/// How many bytes of bodies may be in memory, on all loops.
+pub(crate) struct Budget {
+    left: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Arc<Budget> {
+        Arc::new(Budget { left: AtomicUsize::new(bytes) })
+    }
+
+    /// Whether there was room for so many more.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let take = |left: usize| left.checked_sub(bytes);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
+        if bytes > 0 {
+            self.left.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}

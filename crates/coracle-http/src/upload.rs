@@ -1,0 +1,179 @@
+//! A body that a handler reads while it comes.
+
+use crate::Headers;
+use crate::body_reader::Source;
+use crate::connection::{CONTINUE, Shared};
+use crate::exchange::Exchange;
+use crate::h1::Framing;
+use crate::h1::chunks::{Chunks, Piece};
+use crate::site::Site;
+use bytes::{Buf, BytesMut};
+use coracle_net::Buffer;
+use std::io;
+use std::time::Instant;
+
+/// How much of a body may wait for its reader: then it is not received.
+const LIMIT_UPLOAD_BYTES: usize = 64 << 10;
+
+/// What has come and was not read, and how it goes on.
+pub(crate) struct Upload {
+    framing: Framing,
+    chunks: Chunks,
+    limit_body_bytes: u64,
+    waiting: BytesMut,
+    over: bool,
+    failed: Option<io::ErrorKind>,
+    expects_continue: bool,
+    paused: Option<Instant>,
+    /// Since when it comes, without the time in which we did not read.
+    pub(crate) since: Instant,
+    /// How much of it has come.
+    pub(crate) received: u64,
+}
+
+impl Upload {
+    pub(crate) fn new(exchange: &Exchange, now: Instant) -> Upload {
+        Upload {
+            framing: exchange.framing,
+            chunks: Chunks::default(),
+            limit_body_bytes: exchange.limit_body_bytes(),
+            waiting: BytesMut::new(),
+            over: false,
+            failed: None,
+            expects_continue: exchange.expects_continue,
+            paused: None,
+            since: now,
+            received: 0,
+        }
+    }
+
+    /// Whether all of it has come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether so much waits that no more is received.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= LIMIT_UPLOAD_BYTES
+    }
+
+    /// Whether there is nothing to read, and will be.
+    fn is_awaited(&self) -> bool {
+        self.waiting.is_empty() && !self.over && self.failed.is_none()
+    }
+
+    pub(crate) fn fail(&mut self, why: io::ErrorKind) {
+        if !self.over {
+            self.failed.get_or_insert(why);
+        }
+    }
+
+    /// The time in which nothing was read is not the client's.
+    pub(crate) fn resume(&mut self, now: Instant) {
+        if let Some(paused) = self.paused.take() {
+            self.since += now.saturating_duration_since(paused);
+        }
+    }
+
+    /// Takes what has come, as far as there is room.
+    pub(crate) fn feed(&mut self, site: &Site, input: &mut Buffer) {
+        while !self.over && self.failed.is_none() && !input.is_empty() && !self.is_full() {
+            match self.framing {
+                Framing::None => self.over = true,
+                Framing::Length(length) => {
+                    let missing = length - self.received;
+                    let count = usize::try_from(missing).unwrap_or(usize::MAX).min(input.len());
+                    self.keep(input, count);
+                    self.over = self.received == length;
+                }
+                Framing::Chunked => {
+                    let mut trailers = Headers::new();
+                    let limit = self.limit_body_bytes;
+                    match self.chunks.next(input.unread(), limit, &site.settings, &mut trailers) {
+                        Ok(Piece::More { skip }) => {
+                            input.consume(skip);
+                            break;
+                        }
+                        Ok(Piece::Data { skip, len }) => {
+                            input.consume(skip);
+                            self.keep(input, len);
+                        }
+                        Ok(Piece::End { skip }) => {
+                            input.consume(skip);
+                            self.over = true;
+                        }
+                        Err(refusal) => {
+                            tracing::debug!(why = refusal.why, "a body cannot be read on");
+                            site.stats.count_refused();
+                            self.failed = Some(io::ErrorKind::InvalidData);
+                        }
+                    }
+                }
+            }
+        }
+        if self.is_full() && self.paused.is_none() {
+            self.paused = Some(coracle_loop::Loop::current().map_or(self.since, |lp| lp.now()));
+        }
+    }
+
+    fn keep(&mut self, input: &mut Buffer, count: usize) {
+        self.waiting.extend_from_slice(&input.unread()[..count]);
+        input.consume(count);
+        self.received += count as u64;
+        self.expects_continue = false; // it has not waited
+    }
+
+    /// Takes some of what waits, if there is any or there will be none.
+    fn take(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
+        if !self.waiting.is_empty() {
+            let count = into.len().min(self.waiting.len());
+            self.waiting.copy_to_slice(&mut into[..count]);
+            return Some(Ok(count));
+        }
+        match self.failed {
+            _ if self.over => Some(Ok(0)),
+            Some(why) => Some(Err(why.into())),
+            None => None,
+        }
+    }
+}
+
+impl Source for Shared {
+    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let taken = self.with_upload(|upload| {
+                let taken = upload.take(into);
+                let expects_continue =
+                    taken.is_none() && std::mem::take(&mut upload.expects_continue);
+                (taken, expects_continue, upload.waiting.is_empty())
+            });
+            let Some((taken, expects_continue, empty)) = taken else {
+                return match self.is_gone() {
+                    true => Err(io::ErrorKind::ConnectionReset.into()),
+                    false => Ok(0),
+                };
+            };
+            if expects_continue || (empty && self.is_paused()) {
+                if self.is_starting() {
+                    coracle_coro::yield_now(); // until the connection can be reached
+                }
+                let _ = self.reach(|conn| {
+                    if expects_continue {
+                        conn.write_slice(CONTINUE);
+                    }
+                    self.read_on(conn);
+                });
+            }
+            if let Some(taken) = taken {
+                return taken;
+            }
+            // Something may have come while this gave way.
+            if self.with_upload(|upload| upload.is_awaited()) == Some(true) {
+                self.wait()?;
+            }
+        }
+    }
+}
