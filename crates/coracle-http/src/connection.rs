@@ -106,7 +106,7 @@ enum Phase {
 }
 
 impl H1 {
-    pub(crate) fn new(site: Rc<Site>, peer: Address, now: Instant) -> H1 {
+    pub(crate) fn new(site: Rc<Site>, peer: Address) -> H1 {
         H1(Rc::new(Shared {
             site,
             peer,
@@ -120,7 +120,7 @@ impl H1 {
             starting: Cell::new(false),
             seen: Cell::new(0),
             requests: Cell::new(0),
-            since: Cell::new(now),
+            since: Cell::new(Instant::now()), // until `on_open`
             written: Cell::new(0),
             watched: Cell::new((0, None)),
             exchange: Cell::new(None),
@@ -132,6 +132,7 @@ impl H1 {
 impl Protocol for H1 {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let _ = self.0.handle.set(conn.handle());
+        self.0.since.set(conn.lp().now());
         Ok(())
     }
 

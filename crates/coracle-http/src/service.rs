@@ -4,7 +4,6 @@ use crate::connection::H1;
 use crate::site::{Budget, Site};
 use crate::stats::Counters;
 use crate::{App, Settings, Stats};
-use coracle_loop::Loop;
 use coracle_net::{Address, Protocol};
 use std::fmt;
 use std::io;
@@ -53,10 +52,9 @@ impl Service {
         Service { site: Rc::new(Site::new(app, settings, budget, counters)) }
     }
 
-    /// The protocol of a new connection. Only in a turn of the loop.
+    /// The protocol of a new connection.
     pub fn connection(&self, peer: &Address) -> impl Protocol + use<> {
-        let now = Loop::current().map_or_else(std::time::Instant::now, |lp| lp.now());
-        H1::new(Rc::clone(&self.site), peer.clone(), now)
+        H1::new(Rc::clone(&self.site), peer.clone())
     }
 
     /// How its connections are to behave below HTTP.

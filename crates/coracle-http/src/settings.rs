@@ -128,8 +128,8 @@ impl Settings {
         let input =
             self.limit_header_bytes.max(self.limit_ahead_bytes).max(self.limit_trailer_bytes);
         coracle_net::Settings {
-            // What is received at once may be this much more.
-            limit_input_bytes: input + (256 << 10),
+            // What was received before reading could be paused is more: on io_uring, what its buffers hold.
+            limit_input_bytes: input + (2 << 20),
             idle_timeout: Some(self.first_timeout()),
             write_timeout: Some(self.write_timeout),
             drain: self.drain,

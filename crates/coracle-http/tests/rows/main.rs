@@ -1,0 +1,109 @@
+//! One suite for all backends: each case holds a row of the capability table.
+//!
+//! A case is a function of a [`Harness`](harness::Harness); `suite!` makes it a test of every backend, so that its
+//! path names the backend (`rows::epoll::j1_…`). Names begin with the row they hold.
+
+mod bodies;
+mod client;
+mod handlers;
+#[allow(dead_code)]
+#[path = "../../../coracle-loop/tests/rows/harness.rs"]
+mod harness;
+mod keeping;
+mod refusing;
+
+macro_rules! suite {
+    (
+        all: { $($all_file:ident :: { $($all:ident),* $(,)? })* }
+        sim: { $($sim_file:ident :: { $($sim:ident),* $(,)? })* }
+    ) => {
+        mod rows {
+            suite!(@backend uring Uring $($($all_file $all)*)*);
+            suite!(@backend epoll Epoll $($($all_file $all)*)*);
+            suite!(@backend poll Poll $($($all_file $all)*)*);
+            suite!(@backend select Select $($($all_file $all)*)*);
+            suite!(@backend sim Sim $($($all_file $all)*)* $($($sim_file $sim)*)*);
+        }
+    };
+    (@backend $name:ident $backend:ident $($file:ident $case:ident)*) => {
+        mod $name {
+            $(
+                #[test]
+                fn $case() {
+                    let path = concat!("rows::", stringify!($name), "::", stringify!($case));
+                    let backend = coracle_loop::demux::Backend::$backend;
+                    crate::$file::$case(&crate::harness::Harness::new(backend, path));
+                }
+            )*
+        }
+    };
+}
+
+suite! {
+    all: {
+        keeping::{
+            j1_connection_is_kept,
+            j1_http_1_0_ends_with_its_answer,
+            j1_http_1_0_is_kept_when_it_asks,
+            j1_close_is_honoured_and_nothing_behind_it_is_a_request,
+            j1_handler_may_have_the_connection_closed,
+            j1_pipelined_requests_are_answered_in_order,
+            j1_pipelined_requests_wait_for_a_slow_one,
+            j1_what_follows_a_slow_request_is_received_up_to_a_limit,
+            j1_request_may_come_byte_by_byte,
+            j1_half_closed_client_gets_all_its_answers,
+            j1_half_a_request_and_the_end_is_no_request,
+            j1_requests_of_a_connection_can_be_limited,
+            j1_methods_are_told_apart,
+        }
+        bodies::{
+            j2_body_of_a_length,
+            j2_body_in_chunks_with_trailers,
+            j2_large_body_is_whole,
+            j2_expected_continue_is_sent_when_the_body_is_wanted,
+            j2_head_has_the_length_of_get_and_no_body,
+            j2_some_answers_never_have_a_body,
+            j5_body_is_sent_while_it_is_written,
+            j5_promised_length_is_kept_or_the_connection_is_cut,
+            j5_writer_waits_for_a_client_that_does_not_read,
+            j5_large_answer_is_whole,
+            j5_body_is_read_while_it_comes,
+            j5_continue_is_sent_at_the_first_read,
+            j5_client_waits_for_a_reader_that_does_not_read,
+            j5_upload_that_breaks_off_is_an_error_of_the_read,
+            j5_buffered_body_can_be_read_as_a_stream,
+        }
+        refusing::{
+            j3_what_can_be_read_in_two_ways_is_refused,
+            j3_refusal_comes_behind_the_answers_before_it,
+            j4_limits_have_their_answers,
+            j4_endless_head_is_not_received,
+            j4_bodies_have_a_budget_together,
+            j4_head_has_its_time,
+            j4_head_that_drips_has_no_more_time,
+            j4_body_has_its_time,
+            j4_idle_connection_is_closed,
+            j4_slow_handler_is_not_idle,
+        }
+        handlers::{
+            t6_handlers_that_wait_do_not_hold_each_other_up,
+            t6_idle_connection_holds_no_stack,
+            t6_handlers_talk_to_each_other,
+            t6_panic_of_a_handler_is_a_500,
+            t6_panic_of_a_plan_is_a_500,
+            j4_plan_has_its_own_limit,
+            t6_handler_of_a_client_that_is_gone_runs_on_or_is_cancelled,
+            t6_handler_has_its_time,
+            t2_handlers_in_three_styles,
+            j15_connection_is_handed_to_another_protocol,
+            j3_wrong_header_of_a_handler_is_not_sent,
+        }
+    }
+    sim: {
+        refusing::{
+            j4_times_are_exact,
+            j4_body_that_drips_is_cut,
+            j4_reader_that_drips_is_cut,
+        }
+    }
+}
