@@ -18,12 +18,14 @@
 //! }
 //! ```
 
+mod accept_encoding;
 mod app;
 mod body;
 mod body_reader;
 mod connection;
 mod date;
 mod exchange;
+pub mod files;
 mod h1;
 mod handling;
 mod headers;
@@ -40,6 +42,7 @@ mod stats;
 mod styles;
 mod upload;
 
+pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
 pub use body_reader::BodyReader;
