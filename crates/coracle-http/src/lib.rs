@@ -42,6 +42,17 @@ mod stats;
 mod styles;
 mod upload;
 
+// What an application needs on top of them.
+mod forms;
+mod hosts;
+mod json;
+mod matched;
+mod media_type;
+pub mod middleware;
+mod path;
+mod problem;
+mod router;
+
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
@@ -62,3 +73,10 @@ pub use stats::Stats;
 pub use styles::{
     Asynchronous, Callback, Inline, Responder, Streaming, asynchronous, callback, inline, streaming,
 };
+
+pub use forms::Pairs;
+pub use hosts::Hosts;
+pub use json::Json;
+pub use media_type::MediaType;
+pub use problem::Problem;
+pub use router::Router;

@@ -1,11 +1,12 @@
 //! What a handler is given.
 
+use crate::matched::Matched;
 use crate::owned_request::Version;
 use crate::{BodyReader, Headers, Method, OwnedRequest};
 use coracle_net::Address;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -30,12 +31,22 @@ pub struct Request<'a> {
     owned: &'a OwnedRequest,
     segments: OnceCell<SmallVec<[&'a str; 8]>>,
     locals: RefCell<Vec<Rc<dyn Any>>>,
+    pub(crate) matched: OnceCell<Matched<'a>>,
+    /// How many segments of the path are the business of whoever has mounted the app.
+    above: Cell<usize>,
     pub(crate) stream: Option<&'a dyn crate::body_reader::Source>,
 }
 
 impl<'a> Request<'a> {
     pub(crate) fn new(owned: &'a OwnedRequest) -> Request<'a> {
-        Request { owned, segments: OnceCell::new(), locals: RefCell::default(), stream: None }
+        Request {
+            owned,
+            segments: OnceCell::new(),
+            locals: RefCell::default(),
+            matched: OnceCell::new(),
+            above: Cell::new(0),
+            stream: None,
+        }
     }
 
     /// What is asked for.
@@ -53,15 +64,45 @@ impl<'a> Request<'a> {
         self.owned.version
     }
 
-    /// The path, as it came: with its escapes, and without the query. `*` for `OPTIONS *`.
+    /// The path, as it came: with its escapes, and without the query. `*` for `OPTIONS *`. In an app that is
+    /// [mounted](crate::Router::mount) somewhere, the path below that.
     pub fn path(&self) -> &'a str {
+        let mut path = self.full_path();
+        for _ in 0..self.above.get() {
+            let rest = path.get(1..).unwrap_or("");
+            path = memchr::memchr(b'/', rest.as_bytes()).map_or("", |at| &rest[at..]);
+        }
+        if path.is_empty() { "/" } else { path }
+    }
+
+    /// The whole path, wherever the app is mounted.
+    pub fn full_path(&self) -> &'a str {
         self.owned.text(self.owned.path)
     }
 
     /// The path in its parts, decoded one by one: `/a/b%2Fc` is `["a", "b/c"]`, `/` is `[]`, and `/a/` is
     /// `["a", ""]`. What is not UTF-8 becomes U+FFFD.
     pub fn segments(&self) -> &[&'a str] {
-        self.segments.get_or_init(|| self.owned.decoded().segments().collect())
+        let segments = self.segments.get_or_init(|| self.owned.decoded().segments().collect());
+        match segments.get(self.above.get()..) {
+            // What is below `/files` in `/files/` is `/`.
+            Some([""]) if self.above.get() > 0 => &[],
+            below => below.unwrap_or_default(),
+        }
+    }
+
+    /// Calls `inner` with the path that is below the next `segments` of it.
+    pub(crate) fn below<R>(&self, segments: usize, inner: impl FnOnce() -> R) -> R {
+        struct Restore<'c>(&'c Cell<usize>, usize);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1);
+            }
+        }
+        let above = self.above.get();
+        let _restore = Restore(&self.above, above);
+        self.above.set(above + segments);
+        inner()
     }
 
     /// What is behind the question mark, as it came.
