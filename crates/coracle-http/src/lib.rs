@@ -43,6 +43,7 @@ mod styles;
 mod upload;
 
 // What an application needs on top of them.
+mod cookies;
 mod forms;
 mod hosts;
 mod json;
@@ -52,6 +53,8 @@ pub mod middleware;
 mod path;
 mod problem;
 mod router;
+mod session;
+mod set_cookie;
 
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
@@ -80,3 +83,5 @@ pub use json::Json;
 pub use media_type::MediaType;
 pub use problem::Problem;
 pub use router::Router;
+pub use session::{SessionKey, Sessions};
+pub use set_cookie::{Cookie, CookieError, SameSite};
