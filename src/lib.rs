@@ -74,6 +74,7 @@
 //! | [`names`], [`conn_pool`] | names of hosts, looked up once; connections that are kept |
 //! | [`coro`] | everything for coroutines, also what is not here |
 //! | [`pool`] | threads for work that blocks |
+//! | `hook` | with the feature `hook`: blocking calls of std and of other crates park their coroutine |
 //! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
 //!
 //! The pages of these modules are those of the crates they come from: what is `coracle_net::Server` there is
@@ -94,6 +95,9 @@ pub use coracle_coro::{
 pub use coracle_coro::{conn_pool, fs, future, generator, names, seeing, sync};
 #[doc(no_inline)]
 pub use coracle_demux as demux;
+#[cfg(feature = "hook")]
+#[doc(no_inline)]
+pub use coracle_hook as hook;
 pub use coracle_http as http;
 pub use coracle_loop::{
     Builder, Complete, Hook, HookKind, IdleTimer, Loop, LoopHandle, OffloadError, Overloaded,

@@ -63,6 +63,8 @@ pub(crate) struct Frame {
     pub(crate) failed_waits: Cell<u64>,
     /// How many [`no_park`](crate::no_park())s are around what runs now.
     pub(crate) no_park: Cell<u32>,
+    /// If it is not zero, hooked calls are as they are without hooks: see `hooking.rs`.
+    pub(crate) unhooked: Cell<u32>,
     /// How many [shields](crate::shield()) are around what runs now.
     pub(crate) shields: Cell<u32>,
     /// Those who must not go on before it is over.
@@ -97,6 +99,7 @@ pub(crate) fn body(
             lucky_waits: Cell::new(0),
             failed_waits: Cell::new(0),
             no_park: Cell::new(0),
+            unhooked: Cell::new(0),
             shields: Cell::new(0),
             family: Cell::new(None),
         };

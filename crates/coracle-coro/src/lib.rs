@@ -84,6 +84,8 @@ pub mod fs;
 pub mod future;
 pub mod generator;
 mod group;
+#[doc(hidden)]
+pub mod hooking;
 mod inbox;
 mod inherit;
 mod join;

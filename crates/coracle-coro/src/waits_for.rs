@@ -79,6 +79,10 @@ pub enum WaitsFor {
     Signal(i32),
     /// A future.
     Future,
+    /// A descriptor that is not the loop's, with this number: in a call that is hooked (`coracle-hook`).
+    Descriptor(i32),
+    /// The end of a child process: in a call that is hooked.
+    Child(i32),
 }
 
 impl WaitsFor {
@@ -124,6 +128,8 @@ impl fmt::Display for WaitsFor {
             WaitsFor::Pooled => "a connection of a pool",
             WaitsFor::Signal(number) => return write!(f, "signal {number}"),
             WaitsFor::Future => "a future",
+            WaitsFor::Descriptor(number) => return write!(f, "descriptor {number}"),
+            WaitsFor::Child(pid) => return write!(f, "the end of process {pid}"),
         };
         f.write_str(fixed)
     }

@@ -47,6 +47,26 @@ impl Default for Select {
     }
 }
 
+impl Select {
+    /// Somebody has closed a descriptor that was lent, and is waited for: it is ready for anything, since
+    /// nothing on it would wait. As poll(2) says of each by itself.
+    #[cold]
+    fn give_up_closed(&mut self) {
+        let waited: Vec<RawFd> =
+            FdSetIter::new(&self.read).chain(FdSetIter::new(&self.write)).collect();
+        for fd in waited {
+            // SAFETY: only asked whether it is one.
+            let open = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok();
+            if !open {
+                fd_set_remove(&mut self.read, fd);
+                fd_set_remove(&mut self.write, fd);
+                let all = Readiness::READ | Readiness::WRITE | Readiness::ERROR;
+                self.events.push((self.keys[fd as usize], all));
+            }
+        }
+    }
+}
+
 impl Poller for Select {
     const BACKEND: Backend = Backend::Select;
     const FEATURES: Features = Features {
@@ -125,6 +145,10 @@ impl Poller for Select {
         match result {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(()),
+            Err(Errno::BADF) => {
+                self.give_up_closed();
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         }
         let sets = [(&self.readable, Readiness::READ), (&self.writable, Readiness::WRITE)];

@@ -37,6 +37,7 @@ mod builder;
 mod extension;
 mod handle;
 mod hook;
+mod lend;
 mod offload;
 mod operate;
 pub mod pool;

@@ -1,0 +1,318 @@
+//! Waiting for several descriptors: `poll`, `select` and `epoll_wait`.
+//!
+//! The kernel is asked without a wait; if it knows of nothing, the coroutine waits for all of them, and then the
+//! kernel is asked again. So what is answered is the kernel's own answer. What a loop cannot wait for by itself
+//! (urgent data, a hang-up without anything else) goes into an epoll set made for the call, which a loop can
+//! wait for.
+#![allow(unsafe_code)]
+
+use crate::raw::{Answer, call, plain, settle};
+use crate::wait::{self, Stop, lp};
+use coracle_coro::hooking::is_cancelled;
+use coracle_loop::demux::Interest;
+use libc::{
+    c_int, c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The size of the kernel's set of signals.
+const SIGNAL_BYTES: usize = 8;
+
+hook! {
+    park fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe { poll_all(list, count, from_milliseconds(timeout), std::ptr::null()) }) as c_int
+    }
+
+    park fn ppoll(list: *mut pollfd, count: nfds_t, timeout: *const timespec, signals: *const sigset_t) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe {
+            from_time(timeout).and_then(|timeout| poll_all(list, count, timeout, signals))
+        }) as c_int
+    }
+
+    park fn __poll_chk(list: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+        if (count as usize).saturating_mul(size_of::<pollfd>()) > room {
+            // SAFETY: as it was called: libc ends the process.
+            return unsafe {
+                next!(__poll_chk(list: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int)
+            };
+        }
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe { poll_all(list, count, from_milliseconds(timeout), std::ptr::null()) }) as c_int
+    }
+
+    park fn __ppoll_chk(
+        list: *mut pollfd, count: nfds_t, timeout: *const timespec, signals: *const sigset_t, room: size_t,
+    ) -> c_int {
+        if (count as usize).saturating_mul(size_of::<pollfd>()) > room {
+            // SAFETY: as it was called: libc ends the process.
+            return unsafe {
+                next!(__ppoll_chk(
+                    list: *mut pollfd, count: nfds_t, timeout: *const timespec, signals: *const sigset_t,
+                    room: size_t,
+                ) -> c_int)
+            };
+        }
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe {
+            from_time(timeout).and_then(|timeout| poll_all(list, count, timeout, signals))
+        }) as c_int
+    }
+
+    park fn select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval,
+    ) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe {
+            let begin = Instant::now();
+            let limit = match timeout.as_ref() {
+                None => None,
+                Some(time) if time.tv_sec < 0 || !(0..1_000_000).contains(&time.tv_usec) => {
+                    return settle(Err(libc::EINVAL)) as c_int;
+                }
+                Some(time) => {
+                    Some(Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64))
+                }
+            };
+            let answer = select_all(count, [read, write, except], limit, std::ptr::null());
+            // What is left of the time: Linux tells it.
+            if let (Some(limit), Some(place)) = (limit, timeout.as_mut()) {
+                let left = if answer == Ok(0) { Duration::ZERO } else { limit.saturating_sub(begin.elapsed()) };
+                place.tv_sec = left.as_secs() as _;
+                place.tv_usec = left.subsec_micros().into();
+            }
+            answer
+        }) as c_int
+    }
+
+    park fn pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
+        signals: *const sigset_t,
+    ) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe {
+            from_time(timeout).and_then(|timeout| select_all(count, [read, write, except], timeout, signals))
+        }) as c_int
+    }
+
+    park fn epoll_wait(set: c_int, events: *mut epoll_event, limit: c_int, timeout: c_int) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe {
+            epoll_all(set, events, limit, from_milliseconds(timeout), std::ptr::null())
+        }) as c_int
+    }
+
+    park fn epoll_pwait(
+        set: c_int, events: *mut epoll_event, limit: c_int, timeout: c_int, signals: *const sigset_t,
+    ) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe { epoll_all(set, events, limit, from_milliseconds(timeout), signals) }) as c_int
+    }
+
+    park fn epoll_pwait2(
+        set: c_int, events: *mut epoll_event, limit: c_int, timeout: *const timespec, signals: *const sigset_t,
+    ) -> c_int {
+        // SAFETY: what the caller has promised libc.
+        settle(unsafe {
+            from_time(timeout).and_then(|timeout| epoll_all(set, events, limit, timeout, signals))
+        }) as c_int
+    }
+}
+
+/// A negative one is for ever.
+fn from_milliseconds(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// # Safety
+/// It is null, for ever, or a time.
+unsafe fn from_time(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
+    // SAFETY: as promised.
+    let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|&it| it < 1_000_000_000);
+    match (u64::try_from(time.tv_sec), nanoseconds) {
+        (Ok(seconds), Some(nanoseconds)) => Ok(Some(Duration::new(seconds, nanoseconds))),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// Asks again and again, until the answer is not zero, or time is over. `wait` waits for what may change it.
+fn until_some(
+    timeout: Option<Duration>,
+    mut ask: impl FnMut() -> Answer,
+    wait: impl Fn(Option<Instant>) -> Result<(), Stop>,
+) -> Answer {
+    if timeout == Some(Duration::ZERO) {
+        return ask(); // no wait
+    }
+    if is_cancelled() {
+        return Err(wait::refuse_cancelled());
+    }
+    let deadline = timeout.map(|timeout| lp().deadline(timeout));
+    loop {
+        match ask() {
+            Ok(0) => {}
+            answer => return answer,
+        }
+        match wait(deadline) {
+            Ok(()) => {}
+            Err(Stop::TimedOut) => return ask(),
+            Err(Stop::Error(libc::EBADF)) => {} // the kernel knows which
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Waits for descriptors, with what poll(2) would be asked for of each.
+fn wait_for(wanted: &[(c_int, c_short)], deadline: Option<Instant>) -> Result<(), Stop> {
+    const SIMPLE: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM;
+    if wanted.is_empty() {
+        // Nothing but time, or nothing at all, for ever.
+        let far = lp().deadline(Duration::from_secs(1 << 30));
+        wait::pause(deadline.unwrap_or(far))?;
+        return if deadline.is_some() { Err(Stop::TimedOut) } else { Ok(()) };
+    }
+    if wanted.iter().all(|&(_, events)| events != 0 && events & !SIMPLE == 0) {
+        let interest = |&(fd, events): &(c_int, c_short)| {
+            let mut interest = Interest::empty();
+            interest.set(Interest::READ, events & (libc::POLLIN | libc::POLLRDNORM) != 0);
+            interest.set(Interest::WRITE, events & (libc::POLLOUT | libc::POLLWRNORM) != 0);
+            (fd, interest)
+        };
+        let wanted: Vec<(c_int, Interest)> = wanted.iter().map(interest).collect();
+        return wait::any_ready(&wanted, deadline);
+    }
+    match set_of(wanted) {
+        Ok(set) => wait::ready(set.as_raw_fd(), Interest::READ, deadline),
+        Err(error) => Err(Stop::Error(error)),
+    }
+}
+
+/// An epoll set that is ready when one of them is.
+fn set_of(wanted: &[(c_int, c_short)]) -> Result<OwnedFd, c_int> {
+    let set = plain(libc::SYS_epoll_create1, [libc::EPOLL_CLOEXEC as usize])?;
+    // SAFETY: the kernel has just made it for us.
+    let set = unsafe { OwnedFd::from_raw_fd(set as c_int) };
+    for (index, &(fd, _)) in wanted.iter().enumerate() {
+        if wanted[..index].iter().any(|&(other, _)| other == fd) {
+            continue;
+        }
+        let same = wanted.iter().filter(|&&(other, _)| other == fd);
+        let events = same.fold(0, |all, &(_, events)| all | u32::from(events as u16));
+        let event = epoll_event { events, u64: 0 };
+        let arguments = [
+            set.as_raw_fd() as usize,
+            libc::EPOLL_CTL_ADD as usize,
+            fd as usize,
+            (&raw const event).addr(),
+        ];
+        // SAFETY: the event lives through the call.
+        unsafe { call(libc::SYS_epoll_ctl, arguments) }?;
+    }
+    Ok(set)
+}
+
+/// poll(2).
+///
+/// # Safety
+/// As ppoll(2).
+unsafe fn poll_all(
+    list: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<Duration>,
+    signals: *const sigset_t,
+) -> Answer {
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    let ask = || {
+        let arguments =
+            [list.addr(), count as usize, (&raw const now).addr(), signals.addr(), SIGNAL_BYTES];
+        // SAFETY: the caller's list and signals; `now` lives through the call.
+        unsafe { call(libc::SYS_ppoll, arguments) }
+    };
+    until_some(timeout, ask, |deadline| {
+        // Not null if there are any: the kernel has just read them.
+        let wanted = (0..count as usize).map(|index| {
+            // SAFETY: the caller's list, of so many.
+            let entry = unsafe { *list.add(index) };
+            (entry.fd, entry.events)
+        });
+        let wanted: Vec<(c_int, c_short)> = wanted.filter(|&(fd, _)| fd >= 0).collect();
+        wait_for(&wanted, deadline)
+    })
+}
+
+/// epoll_wait(2): a set is itself something that becomes readable.
+///
+/// # Safety
+/// As epoll_pwait(2).
+unsafe fn epoll_all(
+    set: c_int,
+    events: *mut epoll_event,
+    limit: c_int,
+    timeout: Option<Duration>,
+    signals: *const sigset_t,
+) -> Answer {
+    let ask = || {
+        let arguments =
+            [set as usize, events.addr(), limit as usize, 0, signals.addr(), SIGNAL_BYTES];
+        // SAFETY: the caller's events and signals.
+        unsafe { call(libc::SYS_epoll_pwait, arguments) }
+    };
+    until_some(timeout, ask, |deadline| wait::ready(set, Interest::READ, deadline))
+}
+
+/// select(2).
+///
+/// # Safety
+/// As pselect(2).
+unsafe fn select_all(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Option<Duration>,
+    signals: *const sigset_t,
+) -> Answer {
+    // The kernel reads and writes whole words, as many as `count` needs: that may be more than an `fd_set`.
+    let words = (count.max(0) as usize).div_ceil(usize::BITS as usize);
+    let copy = |set: *mut fd_set| -> Option<Vec<usize>> {
+        // SAFETY: the caller's set, of so many words.
+        (!set.is_null())
+            .then(|| unsafe { std::slice::from_raw_parts(set.cast::<usize>(), words) }.to_vec())
+    };
+    let asked = sets.map(copy);
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    let mask = [signals.addr(), SIGNAL_BYTES];
+    let mask = if signals.is_null() { 0 } else { mask.as_ptr().addr() };
+    let ask = || {
+        let mut answer = asked.clone();
+        let at = answer.each_mut().map(|set| set.as_mut().map_or(0, |set| set.as_mut_ptr().addr()));
+        let arguments = [count as usize, at[0], at[1], at[2], (&raw const now).addr(), mask];
+        // SAFETY: our own sets, of as many words as `count` needs; `now` and the mask live through the call.
+        let ready = unsafe { call(libc::SYS_pselect6, arguments) }?;
+        for (set, answer) in sets.iter().zip(&answer) {
+            if let Some(answer) = answer {
+                // SAFETY: the caller's set, of so many words, which is not ours.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(answer.as_ptr(), set.cast::<usize>(), words)
+                };
+            }
+        }
+        Ok(ready)
+    };
+    let mut wanted: Vec<(c_int, c_short)> = Vec::new();
+    let kinds = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+    for (set, events) in asked.iter().zip(kinds) {
+        for fd in 0..count.max(0) {
+            let (word, bit) =
+                (fd as usize / usize::BITS as usize, fd as usize % usize::BITS as usize);
+            if set.as_ref().is_some_and(|set| set[word] >> bit & 1 == 1) {
+                match wanted.iter_mut().find(|(known, _)| *known == fd) {
+                    Some((_, known)) => *known |= events,
+                    None => wanted.push((fd, events)),
+                }
+            }
+        }
+    }
+    until_some(timeout, ask, |deadline| wait_for(&wanted, deadline))
+}

@@ -1,0 +1,113 @@
+//! How libc's own function is reached from the one that has its name: the next definition, in the order in which
+//! the dynamic linker looks. Used outside coroutines, where a hooked call must be what it is without hooks: a
+//! cancellation point of pthread's, with its `errno`.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::io::Write;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The next function of a name, looked up once.
+pub(crate) struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub(crate) const fn new(name: &'static CStr) -> Next {
+        Next { name, found: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Never null.
+    #[inline]
+    pub(crate) fn get(&self) -> *mut c_void {
+        let found = self.found.load(Ordering::Relaxed);
+        if found.is_null() { self.find() } else { found }
+    }
+
+    /// May be called by two threads at once: both find the same.
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        let found = next(self.name);
+        if found.is_null() {
+            let text =
+                format!("coracle: libc has no {:?}, which was called: aborting\n", self.name);
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            std::process::abort();
+        }
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// The definition of `name` after ours, or null.
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: a name that ends with zero; the address is only looked up.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+/// The definition of `name` that everybody else is given, or null.
+pub(crate) fn first(name: &CStr) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Defines functions with the names of libc's.
+///
+/// ```text
+/// hook! {
+///     park fn recv(fd: c_int, space: *mut c_void, len: usize, flags: c_int) -> isize {
+///         what a coroutine does that may be parked
+///     }
+/// }
+/// ```
+///
+/// Anybody else gets libc's own. With `always` in place of `park`, what stands there is for everybody, and calls
+/// `next!(name)` itself. Also makes a `SYMBOLS`, for the self-test.
+macro_rules! hook {
+    ($(
+        $mode:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block
+    )*) => {
+        $(
+            // SAFETY: it has the name, the arguments and the duties of libc's: who calls it has promised libc what
+            // libc demands, and it does what libc does.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                hook!(@$mode $name ($($argument: $type),*) -> $result $body)
+            }
+        )*
+
+        /// Every function that is defined here.
+        pub(crate) static SYMBOLS: &[$crate::symbols::Symbol] =
+            &[$($crate::symbols::Symbol { name: c_name!($name), address: || $name as *const () as usize }),*];
+    };
+    (@park $name:ident ($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {{
+        if $crate::gate::may_park() {
+            return $crate::gate::inside(|| $body);
+        }
+        // SAFETY: as it was called.
+        unsafe { next!($name($($argument: $type),*) -> $result) }
+    }};
+    (@always $name:ident $arguments:tt -> $result:ty $body:block) => { $body };
+}
+
+/// Calls libc's own.
+macro_rules! next {
+    ($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {{
+        static NEXT: $crate::real::Next = $crate::real::Next::new(c_name!($name));
+        // SAFETY: a function of libc's, whose type this is: who calls has said so.
+        let next: unsafe extern "C" fn($($type),*) -> $result = std::mem::transmute(NEXT.get());
+        next($($argument),*)
+    }};
+}
+
+/// A name as C has it.
+macro_rules! c_name {
+    ($name:ident) => {
+        match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => unreachable!(),
+        }
+    };
+}

@@ -1,0 +1,91 @@
+//! Who waits on which descriptor, in all loops: for whoever closes it.
+//!
+//! A number that is closed under somebody's wait would leave him waiting: epoll forgets a closed descriptor
+//! without a word. So a wait takes a seat at its number, and `close` wakes all who sit there.
+
+use coracle_coro::hooking::Wake;
+use libc::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// So many counters, which numbers share: a close looks at one of them, and nearly always finds zero.
+const COUNTERS: usize = 4096;
+
+static COUNTS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
+
+/// By number.
+static SEATS: Mutex<Vec<Vec<Arc<Seat>>>> = Mutex::new(Vec::new());
+
+/// Somebody who waits on a descriptor.
+struct Seat {
+    closed: AtomicBool,
+    wake: Wake,
+}
+
+/// A seat that is given back when this is dropped.
+pub(crate) struct Sitting {
+    fd: c_int,
+    seat: Arc<Seat>,
+}
+
+impl Sitting {
+    /// Takes a seat at `fd`, which is a number from 0 on.
+    pub(crate) fn new(fd: c_int, wake: Wake) -> Sitting {
+        let seat = Arc::new(Seat { closed: AtomicBool::new(false), wake });
+        note(fd);
+        let mut seats = seats();
+        let index = fd as usize;
+        if index >= seats.len() {
+            seats.resize_with(index + 1, Vec::new);
+        }
+        seats[index].push(Arc::clone(&seat));
+        Sitting { fd, seat }
+    }
+
+    /// Whether the descriptor was closed meanwhile.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.seat.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        forget(self.fd);
+        if let Some(seats) = seats().get_mut(self.fd as usize) {
+            seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+        }
+    }
+}
+
+/// Something is known of this number, so that its close matters.
+pub(crate) fn note(fd: c_int) {
+    counter(fd).fetch_add(1, Ordering::SeqCst);
+}
+
+pub(crate) fn forget(fd: c_int) {
+    counter(fd).fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Whether something may be known of this number.
+#[inline]
+pub(crate) fn matters(fd: c_int) -> bool {
+    counter(fd).load(Ordering::SeqCst) != 0
+}
+
+/// The descriptor is about to be closed: all who wait on it are told.
+pub(crate) fn closing(fd: c_int) {
+    let leaving = seats().get_mut(fd as usize).map(std::mem::take).unwrap_or_default();
+    for seat in leaving {
+        seat.closed.store(true, Ordering::Release);
+        seat.wake.wake();
+    }
+}
+
+fn counter(fd: c_int) -> &'static AtomicU32 {
+    &COUNTS[fd as usize % COUNTERS]
+}
+
+/// None of our own code panics with the lock, so one that is poisoned is as good as another.
+fn seats() -> MutexGuard<'static, Vec<Vec<Arc<Seat>>>> {
+    SEATS.lock().unwrap_or_else(PoisonError::into_inner)
+}

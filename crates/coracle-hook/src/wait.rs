@@ -1,0 +1,364 @@
+//! How a coroutine waits for a descriptor that is not the loop's: a poll, told by the loop.
+//!
+//! Each loop keeps the descriptors that were waited for *lent* to its backend, by number, so that the next wait
+//! needs no new registration. Nothing relies on it: a poll has the kernel look at the number anew
+//! (`EPOLL_CTL_MOD`, or a request of io_uring's), which fails if it has become another descriptor since, and
+//! then it is lent again.
+#![allow(unsafe_code)]
+
+use crate::gate;
+use crate::raw::{self, Kind};
+use crate::seats::{self, Sitting};
+use coracle_coro::WaitsFor;
+use coracle_coro::hooking::{Ended, Wait, Wake};
+use coracle_loop::demux::{Backend, Completion, Handle, Interest, Operation, Submitted};
+use coracle_loop::{Complete, Loop};
+use libc::c_int;
+use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Where the loop cannot be told, one looks again after a pause, which grows up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+
+/// Why a wait has ended without what was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The caller's own time is over: what that means is for the call to say.
+    TimedOut,
+    /// Something that is told as it is: `ECANCELED`, `ETIMEDOUT` of a deadline around, `EBADF` of a close.
+    Error(c_int),
+}
+
+impl Stop {
+    /// With `late` for the end of the caller's own time.
+    pub(crate) fn errno(self, late: c_int) -> c_int {
+        match self {
+            Stop::TimedOut => late,
+            Stop::Error(error) => error,
+        }
+    }
+}
+
+/// The loop of the coroutine that calls.
+pub(crate) fn lp() -> Loop {
+    Loop::current().expect("a coroutine that may be parked is in a turn of its loop")
+}
+
+/// Waits until one of several descriptors is ready for what is wanted of it, or may be.
+pub(crate) fn any_ready(
+    wanted: &[(c_int, Interest)],
+    deadline: Option<Instant>,
+) -> Result<(), Stop> {
+    gate::note_wait();
+    let lp = lp();
+    match polled(&lp, wanted, deadline) {
+        Some(ended) => ended,
+        None => looked(&lp, wanted, deadline),
+    }
+}
+
+/// Waits until `fd` is ready.
+pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) -> Result<(), Stop> {
+    any_ready(&[(fd, interest)], deadline)
+}
+
+/// Waits until `deadline`, which is its end and no error.
+pub(crate) fn pause(deadline: Instant) -> Result<(), Stop> {
+    gate::note_wait();
+    match told(Wait::new(WaitsFor::Time(deadline)).wait(Some(deadline))) {
+        Err(Stop::TimedOut) => Ok(()),
+        other => other,
+    }
+}
+
+/// Fails the wait of a cancelled coroutine, as all its waits do: if it goes on and on, not at once.
+pub(crate) fn refuse_cancelled() -> c_int {
+    let ended = Wait::new(WaitsFor::Something).wait(Some(lp().now()));
+    told(ended).map_or_else(|stop| stop.errno(libc::ECANCELED), |()| libc::ECANCELED)
+}
+
+pub(crate) fn told(ended: Ended) -> Result<(), Stop> {
+    match ended {
+        Ended::Woken => Ok(()),
+        Ended::TimedOut => Err(Stop::TimedOut),
+        Ended::Late => Err(Stop::Error(libc::ETIMEDOUT)),
+        Ended::Cancelled => Err(Stop::Error(libc::ECANCELED)),
+    }
+}
+
+/// By polls of the loop; `None` if it cannot watch one of them.
+fn polled(
+    lp: &Loop,
+    wanted: &[(c_int, Interest)],
+    deadline: Option<Instant>,
+) -> Option<Result<(), Stop>> {
+    if lp.backend() == Backend::Sim {
+        return None; // a simulated kernel has no descriptors of the real one
+    }
+    let wait = Wait::new(what(wanted));
+    let watches = lp.extension(Watches::default);
+    let ready =
+        Rc::new(Ready { wake: RefCell::new(Some(wait.waker())), answered: Cell::new(false) });
+    let sittings: Vec<Sitting> =
+        wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
+    let mut tokens = Vec::with_capacity(wanted.len());
+    for &(fd, interest) in wanted {
+        match watches.poll(lp, fd, interest, &ready) {
+            Some(Submitted::Pending(token)) => tokens.push(token),
+            Some(Submitted::Done(finished)) if finished.result.is_ok() => {
+                ready.answer();
+                break;
+            }
+            _ => {
+                ready.wake.take();
+                tokens.into_iter().for_each(|token| lp.cancel(token));
+                return None;
+            }
+        }
+    }
+    let ended = told(wait.wait(deadline));
+    ready.wake.take();
+    // Those that are over have stale tokens, which mean nothing.
+    tokens.into_iter().for_each(|token| lp.cancel(token));
+    let closed = sittings.iter().any(Sitting::is_closed);
+    Some(match ended {
+        Ok(()) if closed && !ready.answered.get() => Err(Stop::Error(libc::EBADF)),
+        ended => ended,
+    })
+}
+
+/// By looking now and then: for descriptors that the loop cannot watch, and in the simulator.
+fn looked(lp: &Loop, wanted: &[(c_int, Interest)], deadline: Option<Instant>) -> Result<(), Stop> {
+    let simulated = lp.backend() == Backend::Sim;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        // Simulated time flies: a moment of the real one for a pause of the other.
+        if looks_ready(
+            wanted,
+            if simulated { pause.min(Duration::from_millis(1)) } else { Duration::ZERO },
+        ) {
+            return Ok(());
+        }
+        if deadline.is_some_and(|deadline| deadline <= lp.now()) {
+            return Err(Stop::TimedOut);
+        }
+        let next = lp.deadline(pause);
+        let wait = Wait::new(what(wanted));
+        let sittings: Vec<Sitting> =
+            wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
+        let ended = wait.wait(Some(deadline.map_or(next, |deadline| deadline.min(next))));
+        match told(ended) {
+            Ok(()) if sittings.iter().any(Sitting::is_closed) => {
+                return Err(Stop::Error(libc::EBADF));
+            }
+            Ok(()) | Err(Stop::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn looks_ready(wanted: &[(c_int, Interest)], patience: Duration) -> bool {
+    let entry = |&(fd, interest): &(c_int, Interest)| {
+        let mut events = 0;
+        if interest.contains(Interest::READ) {
+            events |= libc::POLLIN;
+        }
+        if interest.contains(Interest::WRITE) {
+            events |= libc::POLLOUT;
+        }
+        libc::pollfd { fd, events, revents: 0 }
+    };
+    let mut list: Vec<libc::pollfd> = wanted.iter().map(entry).collect();
+    raw::poll(&mut list, patience) != Ok(0)
+}
+
+fn what(wanted: &[(c_int, Interest)]) -> WaitsFor {
+    wanted.first().map_or(WaitsFor::Something, |&(fd, _)| WaitsFor::Descriptor(fd))
+}
+
+/// Several polls of one wait. Holds nothing of the caller's, so that nobody has to wait for their ends.
+struct Ready {
+    wake: RefCell<Option<Wake>>,
+    /// It was one of them that has ended the wait.
+    answered: Cell<bool>,
+}
+
+impl Ready {
+    fn answer(&self) {
+        let wake = self.wake.take();
+        if wake.is_some_and(|wake| wake.wake()) {
+            self.answered.set(true);
+        }
+    }
+}
+
+impl Complete for Ready {
+    fn complete(self: Rc<Self>, _: &Loop, _tag: u32, completion: Completion) {
+        // `ECANCELED`: the descriptor was taken back, because it is about to be closed. That is told by its seat.
+        if completion.result.is_ok() {
+            self.answer();
+        }
+    }
+}
+
+/// The descriptors that are lent to a loop, by number.
+#[derive(Default)]
+struct Watches(RefCell<Vec<Option<Handle>>>);
+
+impl Watches {
+    /// Starts a poll; `None` if the loop cannot watch this descriptor.
+    fn poll(
+        &self,
+        lp: &Loop,
+        fd: c_int,
+        interest: Interest,
+        ready: &Rc<Ready>,
+    ) -> Option<Submitted> {
+        if let Some(handle) = self.find(fd) {
+            match lp.submit(Operation::Poll { handle, interest }, ready, 0) {
+                Submitted::Done(finished) if finished.result.is_err() => self.forget(lp, fd),
+                submitted => return Some(submitted),
+            }
+        }
+        // SAFETY: it is only used for the call; a number that is closed is refused by the kernel.
+        let handle = lp.lend(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        self.keep(fd, handle);
+        match lp.submit(Operation::Poll { handle, interest }, ready, 0) {
+            Submitted::Done(finished) if finished.result.is_err() => {
+                self.forget(lp, fd);
+                None
+            }
+            submitted => Some(submitted),
+        }
+    }
+
+    fn find(&self, fd: c_int) -> Option<Handle> {
+        self.0.borrow().get(fd as usize).copied().flatten()
+    }
+
+    fn keep(&self, fd: c_int, handle: Handle) {
+        seats::note(fd);
+        let mut handles = self.0.borrow_mut();
+        let index = fd as usize;
+        if index >= handles.len() {
+            handles.resize(index + 1, None);
+        }
+        handles[index] = Some(handle);
+    }
+
+    fn forget(&self, lp: &Loop, fd: c_int) {
+        let handle = self.0.borrow_mut().get_mut(fd as usize).and_then(Option::take);
+        if let Some(handle) = handle {
+            seats::forget(fd);
+            lp.reclaim(handle);
+        }
+    }
+}
+
+/// The loop goes: what it knew of numbers goes with it.
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for (fd, handle) in self.0.borrow().iter().enumerate() {
+            if handle.is_some() {
+                seats::forget(fd as c_int);
+            }
+        }
+    }
+}
+
+/// The descriptor is about to be closed: the loop of this thread takes it out of its set, and all who wait on it,
+/// anywhere, are told `EBADF`.
+pub(crate) fn closing(fd: c_int) {
+    if fd < 0 || !seats::matters(fd) {
+        return;
+    }
+    seats::closing(fd);
+    if let Some(lp) = Loop::current() {
+        lp.extension(Watches::default).forget(&lp, fd);
+    }
+}
+
+/// How long a call on a descriptor may wait, found out when it first has to.
+pub(crate) struct Patience {
+    fd: c_int,
+    interest: Interest,
+    known: bool,
+    deadline: Option<Instant>,
+    /// How often it was told that the descriptor is ready, and it was not.
+    fruitless: u32,
+}
+
+/// After so many a pause is made: a Unix socket is always ready to send, though its peer has no room.
+const FREE_FRUITLESS: u32 = 2;
+
+impl Patience {
+    pub(crate) fn new(fd: c_int, interest: Interest) -> Patience {
+        Patience { fd, interest, known: false, deadline: None, fruitless: 0 }
+    }
+
+    /// A cancelled coroutine is told so before it tries.
+    pub(crate) fn begin(fd: c_int, interest: Interest) -> Result<Patience, c_int> {
+        if coracle_coro::hooking::is_cancelled()
+            && raw::kind(fd)? != Kind::Other
+            && !raw::is_nonblocking(fd)?
+        {
+            return Err(refuse_cancelled());
+        }
+        Ok(Patience::new(fd, interest))
+    }
+
+    /// Finds out whether the call may wait at all.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the user has made the descriptor non-blocking.
+    fn look(&mut self) -> Result<(), c_int> {
+        if !self.known {
+            if raw::is_nonblocking(self.fd)? {
+                return Err(libc::EAGAIN);
+            }
+            let option =
+                if self.interest == Interest::READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+            self.deadline = raw::socket_timeout(self.fd, option).map(|time| lp().deadline(time));
+            self.known = true;
+        }
+        Ok(())
+    }
+
+    /// Waits until the descriptor may be ready.
+    ///
+    /// # Errors
+    /// `EAGAIN` if it is non-blocking, or its own time-out has passed, as in the kernel; else what has struck.
+    pub(crate) fn wait(&mut self) -> Result<(), c_int> {
+        self.look()?;
+        if self.fruitless >= FREE_FRUITLESS {
+            self.pause()?;
+        }
+        self.fruitless += 1;
+        ready(self.fd, self.interest, self.deadline).map_err(|stop| stop.errno(libc::EAGAIN))
+    }
+
+    /// Something was done: the next wait is a new one.
+    pub(crate) fn progress(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// Waits a while, longer each time, where nobody can tell when to try again.
+    ///
+    /// # Errors
+    /// As [`wait`](Patience::wait).
+    pub(crate) fn pause(&mut self) -> Result<(), c_int> {
+        self.look()?;
+        let pause = Duration::from_millis(1 << self.fruitless.min(5)).min(LONGEST_PAUSE);
+        self.fruitless += 1;
+        let lp = lp();
+        if self.deadline.is_some_and(|deadline| deadline <= lp.now()) {
+            return Err(libc::EAGAIN);
+        }
+        let until = lp.deadline(pause);
+        let until = self.deadline.map_or(until, |deadline| deadline.min(until));
+        self::pause(until).map_err(|stop| stop.errno(libc::EAGAIN))
+    }
+}
