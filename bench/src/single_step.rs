@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 /// A process has settled when it executes nothing for this long.
 const QUIET: Duration = Duration::from_millis(200);
-/// It is not waited for longer than this: some programs wake up now and then for ever.
+/// It is not waited for longer than this, or than the load took, which tells how slow everything is: ends of
+/// connections take their time as well. Some programs wake up now and then for ever.
 const LIMIT_SETTLE: Duration = Duration::from_secs(10);
 /// What it executes then may be this share of all; more, and the count says nothing.
 const LIMIT_AFTER: f64 = 0.1;
@@ -57,7 +58,7 @@ impl Stepper {
     /// When the load cannot be started or fails, or the process goes on and on when it is over: some do under
     /// ptrace whose wait in `io_uring_enter` is interrupted again and again.
     pub fn count(&mut self, load: &mut Command) -> io::Result<u64> {
-        let before = self.instructions;
+        let (begun, before) = (Instant::now(), self.instructions);
         let load = load.spawn()?.id() as libc::pid_t;
         loop {
             match self.step(0)? {
@@ -71,8 +72,9 @@ impl Stepper {
             }
         }
         let (ended, during) = (Instant::now(), self.instructions - before);
+        let limit = LIMIT_SETTLE.max(ended - begun);
         let mut last = ended;
-        while last.elapsed() < QUIET && ended.elapsed() < LIMIT_SETTLE {
+        while last.elapsed() < QUIET && ended.elapsed() < limit {
             match self.step(libc::WNOHANG)? {
                 Step::None => thread::sleep(Duration::from_micros(100)),
                 _ => last = Instant::now(),

@@ -99,15 +99,18 @@ pub fn run(options: &Options, w2: &W2) -> io::Result<()> {
 
 fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
     let coracle = w2.coracle.clone().unwrap_or_else(programs::coracle);
-    let coracle = |name, backend| {
+    let in_style = |name, style, backend| {
         Candidate::new(name, Kind::Coracle, coracle.clone()).arguments(&[
             "echo",
             "--threads",
             "1",
+            "--style",
+            style,
             "--backend",
             backend,
         ])
     };
+    let coracle = |name, backend| in_style(name, "callback", backend);
     // What the loop itself costs; `coracle echo` has connections and protocols on top.
     let on_the_loop = |name, backend| {
         Candidate::new(name, Kind::Coracle, programs::loop_echo())
@@ -128,6 +131,10 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
         on_the_loop("loop-select", "select").limit_connections(LIMIT_SELECT),
         coracle("coracle-uring", "uring"),
         coracle("coracle-epoll", "epoll"),
+        in_style("coracle-coro-uring", "coroutine", "uring"),
+        in_style("coracle-coro-epoll", "coroutine", "epoll"),
+        in_style("coracle-async-uring", "async", "uring"),
+        in_style("coracle-async-epoll", "async", "epoll"),
         coracle("coracle-poll", "poll"),
         coracle("coracle-select", "select").limit_connections(LIMIT_SELECT),
         Candidate::new("tokio", Kind::Peer, program("tokio-echo")),

@@ -112,17 +112,20 @@ fn upstream() -> io::Result<SocketAddr> {
 
 fn candidates(options: &Options, upstream: SocketAddr) -> Vec<Candidate> {
     let to = &upstream.to_string();
-    let coracle = |name, backend| {
+    let in_style = |name, style, backend| {
         Candidate::new(name, Kind::Coracle, programs::coracle()).arguments(&[
             "proxy",
             "--threads",
             "1",
+            "--style",
+            style,
             "--backend",
             backend,
             "--to",
             to,
         ])
     };
+    let coracle = |name, backend| in_style(name, "callback", backend);
     let limit = |name| Candidate::new(name, Kind::Limit, program(name)).arguments(&["--to", to]);
     let libevent = c_peer(
         options,
@@ -137,6 +140,10 @@ fn candidates(options: &Options, upstream: SocketAddr) -> Vec<Candidate> {
         limit("raw-epoll-proxy"),
         coracle("coracle-uring", "uring"),
         coracle("coracle-epoll", "epoll"),
+        in_style("coracle-coro-uring", "coroutine", "uring"),
+        in_style("coracle-coro-epoll", "coroutine", "epoll"),
+        in_style("coracle-async-uring", "async", "uring"),
+        in_style("coracle-async-epoll", "async", "epoll"),
         coracle("coracle-poll", "poll"),
         coracle("coracle-select", "select").limit_connections(LIMIT_SELECT),
         Candidate::new("tokio", Kind::Peer, program("tokio-proxy")).arguments(&["--to", to]),
