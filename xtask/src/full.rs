@@ -19,6 +19,9 @@ pub(crate) struct Settings {
     /// Simulator seeds.
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
+    /// Seeds of the test that cancels under load, on each backend.
+    #[arg(long, default_value_t = 100)]
+    storms: u64,
     /// How often the contract suite runs.
     #[arg(long, default_value_t = 50)]
     contract: u32,
@@ -99,8 +102,14 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     address.env("ASAN_OPTIONS", "detect_leaks=0");
     steps.push(once("address sanitizer", address));
 
+    let storm = ["test", "--release", "-p", "coracle-coro", "--test", "storm"];
+    let mut storm = command::cargo(root, &storm);
+    storm.env("CORACLE_SEEDS", settings.storms.to_string());
+    steps.push(once("cancelling under load", storm));
+
     let mut stacks = sanitized(root, "address", "-Zsanitizer=address");
-    stacks.args(["-p", "coracle-stack", "-p", "coracle-coro"]);
+    // As optimised as it gets: what an optimiser makes of aliasing and of thread-locals is to be seen here.
+    stacks.args(["--release", "-p", "coracle-stack", "-p", "coracle-coro"]);
     // Not what is said of memory, since the sanitizer has its own.
     stacks.args(["--", "--skip", "s60_", "--skip", "t5_", "--skip", "memory_falls"]);
     // Variables lie on the stacks, not elsewhere, and faults are handled by us and by std.

@@ -160,7 +160,7 @@ fn builder(backend: Backend, kernel: Option<&Kernel>) -> Builder {
 }
 
 /// Ends the process, naming the case, unless the case is over in time.
-fn watch_over(path: &'static str) -> Sender<()> {
+pub(crate) fn watch_over(path: &'static str) -> Sender<()> {
     let (alive, case) = channel();
     std::thread::spawn(move || {
         if case.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {

@@ -1,11 +1,12 @@
 //! Waiting for the end of a coroutine, and ends that nobody wanted.
 
 use crate::harness::{ECANCELED, HOUR, Harness, Log, MS, errno};
-use coracle_coro::{JoinError, current, park, sleep, spawn, spawn_on, yield_now};
+use coracle_coro::{Builder, JoinError, current, park, sleep, spawn, spawn_on, yield_now};
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 pub(crate) fn s7_join_has_the_result(h: &Harness) {
     h.run(|| {
@@ -119,6 +120,36 @@ pub(crate) fn s53_panic_of_the_first_coroutine_leaves_run(h: &Harness) {
     let payload = catch_unwind(run).unwrap_err();
     assert_eq!(payload.downcast_ref::<&str>(), Some(&"on purpose"));
     h.run(|| sleep(MS)); // the loop is as good as before
+}
+
+/// What was written to the log.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Journal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn s53_panic_is_in_the_log_with_the_name(h: &Harness) {
+    let journal = Journal::default();
+    let writer = journal.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    tracing::subscriber::with_default(subscriber.finish(), || {
+        h.run(|| {
+            drop(Builder::new().name("careless").spawn(|| panic!("on purpose"))?); // nobody joins it
+            Ok(())
+        });
+    });
+    let said = String::from_utf8(journal.0.lock().unwrap().clone()).unwrap();
+    let line = said.lines().find(|line| line.contains("a coroutine panicked")).expect(&said);
+    assert!(line.contains("ERROR") && line.contains("'careless'"), "{line}");
+    assert!(line.contains("on purpose"), "{line}");
 }
 
 struct WaitsWhenDropped(Rc<Cell<i32>>);

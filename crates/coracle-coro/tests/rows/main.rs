@@ -79,6 +79,7 @@ suite! {
             s8_timed_out_panicked_and_cancelled_are_told_apart,
             s9_detached_coroutine_goes_on,
             s53_panic_ends_only_its_coroutine,
+            s53_panic_is_in_the_log_with_the_name,
             s53_panic_of_the_first_coroutine_leaves_run,
             s53_wait_in_a_destructor_of_a_panic_fails_at_once,
         }
