@@ -4,6 +4,7 @@ use crate::sleeper::Sleeper;
 use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,6 +62,24 @@ impl fmt::Display for Coroutine {
 impl fmt::Debug for Coroutine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Coroutine({self})")
+    }
+}
+
+/// What a coroutine is called. Most have no name, so it takes no more than a pointer if there is none.
+#[derive(Clone)]
+pub(crate) struct Name(Box<Box<str>>);
+
+impl Name {
+    pub(crate) fn new(name: Box<str>) -> Name {
+        Name(Box::new(name))
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Frame {
     /// Its loop. It does not count: a loop is not kept alive by its coroutines.
     lp: ManuallyDrop<Loop>,
     yielder: NonNull<Yielder<(), ()>>,
+    /// The wait it is in, or was in last.
+    pub(crate) waiting: Cell<Waiting>,
     pub(crate) locals: Locals,
     pub(crate) spans: Spans,
     /// The earliest [deadline](crate::deadline()) around what runs now.
@@ -71,12 +73,20 @@ pub(crate) struct Frame {
     pub(crate) family: Cell<Option<Rc<dyn Family>>>,
 }
 
+/// What a coroutine waits for, and since when.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) what: WaitsFor,
+    pub(crate) since: Instant,
+}
+
 /// What the coroutine of `task`, of `scheduler`, runs on its stack.
 #[inline]
 pub(crate) fn body(
     scheduler: &Scheduler,
     task: &Rc<Task>,
 ) -> impl FnOnce(&Yielder<(), ()>, ()) + 'static {
+    let since = scheduler.now();
     let scheduler = NonNull::from(scheduler);
     let task = Rc::clone(task);
     // SAFETY: a copy that does not count, is never dropped, and is used by the coroutine only. It runs in turns of
@@ -85,13 +95,14 @@ pub(crate) fn body(
     move |yielder: &Yielder<(), ()>, ()| {
         // SAFETY: a second one of the same count, which is not given back. The task keeps the first as long as it
         // is the task of this coroutine, and the frame keeps the task.
-        let sleeper = ManuallyDrop::new(unsafe { std::ptr::read(&*task.sleeper_ref()) });
+        let sleeper = ManuallyDrop::new(unsafe { std::ptr::read(task.sleeper_ref()) });
         let frame = Frame {
             sleeper,
             task,
             scheduler,
             lp,
             yielder: NonNull::from(yielder),
+            waiting: Cell::new(Waiting { what: WaitsFor::Something, since }),
             locals: Locals::default(),
             spans: Spans::default(),
             deadline: Cell::new(None),
@@ -106,7 +117,8 @@ pub(crate) fn body(
         let _left = Left; // dropped before the frame
         compiler_fence(Ordering::Release); // a signal handler may look, too: `seeing/sample.rs`
         CURRENT.set(&frame);
-        frame.task.run();
+        // SAFETY: the task was loaded before it was started, which is now; and the frame stays here until the end.
+        unsafe { frame.task.run(&frame) };
         frame.locals.clear();
         frame.spans.leave_all();
     }
@@ -214,8 +226,7 @@ impl Frame {
     #[inline]
     pub(crate) fn wait(&self, ticket: u64, waits_for: WaitsFor) {
         self.task.ticket.set(ticket);
-        self.task.waits_for.set(waits_for);
-        self.task.waits_since.set(self.scheduler().now());
+        self.waiting.set(Waiting { what: waits_for, since: self.scheduler().now() });
         self.task.state.set(State::Waiting);
         self.suspend();
     }

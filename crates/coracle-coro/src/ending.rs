@@ -23,7 +23,7 @@ use crate::place::Place;
 use crate::primitive::{AtomicU8, Shared};
 use crate::waiter::Waker;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// Nobody waits.
@@ -45,6 +45,10 @@ const TAKEN: u8 = 7;
 
 pub(crate) struct Ending {
     state: AtomicU8,
+    /// It was asked to end: its waits fail.
+    pub(crate) cancelled: AtomicBool,
+    /// It does not want to hear of that for now. Of coroutines only, and looked at by their own loop's thread.
+    pub(crate) shielded: AtomicBool,
     /// Of who waits.
     waker: Shared<Option<ManuallyDrop<Waker>>>,
     place: Shared<Place>,
@@ -61,6 +65,8 @@ impl Ending {
     pub(crate) fn new() -> Ending {
         Ending {
             state: AtomicU8::new(OPEN),
+            cancelled: AtomicBool::new(false),
+            shielded: AtomicBool::new(false),
             waker: Shared::new(None),
             place: Shared::new(Place::new()),
         }
@@ -69,6 +75,8 @@ impl Ending {
     /// As new, for another coroutine.
     pub(crate) fn renew(&mut self) {
         self.state.store(OPEN, Ordering::Relaxed);
+        *self.cancelled.get_mut() = false;
+        *self.shielded.get_mut() = false;
     }
 
     // --- The coroutine's side --------------------------------------------------------------------------

@@ -343,7 +343,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// No name, and a stack of 256 KiB.
+    /// No name, and a stack of 192 KiB.
     pub fn new() -> Builder {
         Builder::default()
     }
@@ -354,7 +354,8 @@ impl Builder {
         Builder { name: Some(name.into()), ..self }
     }
 
-    /// How large its stack is at least, in bytes: 64 KiB to 1 GiB. This is address space; memory is used as the
+    /// How much of stack it can use at least, in bytes: 64 KiB to 1 GiB, the guard not counted. This is
+    /// address space; memory is used as the
     /// stack grows.
     #[must_use]
     pub fn stack_size(self, bytes: usize) -> Builder {

@@ -90,6 +90,7 @@ mod inbox;
 mod inherit;
 mod join;
 mod join_all;
+mod kept;
 mod leak;
 mod local;
 pub mod names;

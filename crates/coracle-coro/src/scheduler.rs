@@ -26,7 +26,7 @@ use crate::seeing::{self, Counters};
 use crate::sleeper::Sleeper;
 use crate::stack_use::Census;
 use crate::stacks::Trimming;
-use crate::task::{Key, Sent, State, Task};
+use crate::task::{Key, Sent, Stamps, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Loop, LoopHandle};
@@ -76,6 +76,7 @@ pub(crate) struct Scheduler {
     awake: Cell<bool>,
     /// The loop's time when it last ran coroutines.
     now: Cell<Instant>,
+    stamps: Stamps,
     counters: Counters,
     /// Somebody runs the loop until no coroutine is left.
     stop_when_empty: Cell<bool>,
@@ -110,6 +111,7 @@ impl Scheduler {
             emptied: Cell::default(),
             awake: Cell::new(false),
             now: Cell::new(lp.now()),
+            stamps: Stamps::new(lp.now()),
             counters: Counters::new(lp.now()),
             stop_when_empty: Cell::new(false),
             deadlock: RefCell::default(),
@@ -200,8 +202,9 @@ impl Scheduler {
     /// A new task, which is kept until there are too many.
     #[cold]
     fn keep(&self, sleeper: Arc<Sleeper>) -> Rc<Task> {
-        let task = Task::new(sleeper, self.now.get());
-        task.key.set(self.tasks.borrow_mut().insert(Rc::clone(&task)));
+        let task = Task::new(sleeper);
+        let key = self.tasks.borrow_mut().insert(Rc::clone(&task));
+        task.sleeper_ref().settle(self, key);
         task
     }
 
@@ -228,10 +231,10 @@ impl Scheduler {
     fn admit(&self, task: &Rc<Task>, size: StackSize) {
         self.counters.count_spawn();
         self.living.set(self.living.get() + 1);
-        task.sleeper_ref().settle(self, task.key.get());
+        task.sleeper_ref().settle(self, task.key());
         task.size.set(size);
         task.ticket.set(0);
-        task.spawned_at.set(self.now.get());
+        task.spawned_at.set(self.stamps.stamp(self.now.get()));
         if let Some(member) = self.group.get() {
             member.entered();
         }
@@ -526,7 +529,7 @@ impl Scheduler {
         if spare < LIMIT_SPARE_TASKS && Rc::strong_count(&task) == 2 {
             self.spare.borrow_mut().push(task);
         } else {
-            let removed = self.tasks.borrow_mut().remove(task.key.get());
+            let removed = self.tasks.borrow_mut().remove(task.key());
             drop(removed);
         }
         match self.group.get() {
@@ -633,6 +636,10 @@ impl Scheduler {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.now.get()
+    }
+
+    pub(crate) fn stamps(&self) -> &Stamps {
+        &self.stamps
     }
 
     pub(crate) fn counters(&self) -> &Counters {

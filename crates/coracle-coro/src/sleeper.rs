@@ -21,10 +21,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::coroutine::CoroutineId;
+use crate::coroutine::{CoroutineId, Name};
 use crate::current::Caller;
 use crate::ending::Ending;
-use crate::inbox::{self, Inbox};
+use crate::inbox;
 use crate::primitive::Lock;
 use crate::scheduler::Scheduler;
 use crate::task::Key;
@@ -34,8 +34,8 @@ use slotmap::{Key as _, KeyData};
 use std::fmt;
 use std::panic::Location;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use std::task;
 use std::thread::{self, Thread};
 
@@ -57,7 +57,7 @@ thread_local! {
 
 pub(crate) struct Sleeper {
     pub(crate) id: CoroutineId,
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) name: Option<Name>,
     /// Where it was spawned, if it is a coroutine.
     pub(crate) spawned: &'static Location<'static>,
     home: Home,
@@ -65,10 +65,7 @@ pub(crate) struct Sleeper {
     word: AtomicU64,
     /// What `unpark` leaves and `park` takes, or the ticket of the wait that an `unpark` ends.
     park: AtomicU64,
-    cancelled: AtomicBool,
-    /// A cancel does not end the wait it finds. Of coroutines only, and looked at by their own loop's thread.
-    shielded: AtomicBool,
-    /// If it is a coroutine: what it runs, what it leaves, and who waits for that.
+    /// Whether it is cancelled; and if it is a coroutine: what it runs, what it leaves, and who waits for that.
     pub(crate) ending: Ending,
 }
 
@@ -80,7 +77,7 @@ enum Home {
         handle: LoopHandle,
         key: AtomicU64,
         scheduler: AtomicPtr<Scheduler>,
-        inbox: OnceLock<Arc<Inbox>>,
+        inbox: inbox::Way,
     },
     /// Whoever polls the future that waits, if it was polled since.
     Future(Lock<Option<task::Waker>>),
@@ -94,7 +91,7 @@ impl Sleeper {
         spawned: &'static Location<'static>,
     ) -> Sleeper {
         let (key, scheduler) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
-        let home = Home::Loop { handle, key, scheduler, inbox: OnceLock::new() };
+        let home = Home::Loop { handle, key, scheduler, inbox: inbox::Way::default() };
         Sleeper::new(home, id, name, spawned)
     }
 
@@ -117,13 +114,11 @@ impl Sleeper {
     ) -> Sleeper {
         Sleeper {
             id,
-            name,
+            name: name.map(Name::new),
             spawned,
             home,
             word: AtomicU64::new(0),
             park: AtomicU64::new(NOTHING),
-            cancelled: AtomicBool::new(false),
-            shielded: AtomicBool::new(false),
             ending: Ending::new(),
         }
     }
@@ -145,21 +140,31 @@ impl Sleeper {
         let sleeper = unsafe { &mut *Arc::as_ptr(this).cast_mut() };
         sleeper.id = id;
         if sleeper.name.is_some() || name.is_some() {
-            sleeper.name = name;
+            sleeper.name = name.map(Name::new);
         }
         sleeper.spawned = spawned;
-        *sleeper.cancelled.get_mut() = false;
-        *sleeper.shielded.get_mut() = false;
         *sleeper.park.get_mut() = NOTHING;
         sleeper.ending.renew();
         Ok(())
     }
 
     /// Its tickets go on where those of `former`, whose place in the scheduler it takes, have ended. A wake that
-    /// was meant for that one, and is still on its way, then cannot be taken for one of its own.
+    /// was meant for that one, and is still on its way, then cannot be taken for one of its own. So does its key.
     pub(crate) fn succeed(&self, former: &Sleeper) {
         let last = former.word.load(Ordering::Relaxed) >> STATE_BITS;
         self.word.store(last << STATE_BITS | WOKEN, Ordering::Relaxed);
+        if let Home::Loop { key, .. } = &self.home {
+            key.store(former.key().data().as_ffi(), Ordering::Relaxed);
+        }
+    }
+
+    /// That of its task, if it has one.
+    #[inline]
+    pub(crate) fn key(&self) -> Key {
+        match &self.home {
+            Home::Loop { key, .. } => KeyData::from_ffi(key.load(Ordering::Relaxed)).into(),
+            Home::Thread(_) | Home::Future(_) => Key::null(),
+        }
     }
 
     /// This thread, as one that waits.
@@ -178,7 +183,7 @@ impl Sleeper {
     #[inline]
     pub(crate) fn settle(&self, owner: &Scheduler, task: Key) {
         if let Home::Loop { key, scheduler, inbox, .. } = &self.home {
-            inbox.get_or_init(|| Arc::clone(owner.inbox()));
+            inbox.lead_to(owner.inbox());
             key.store(task.data().as_ffi(), Ordering::Relaxed);
             scheduler.store(std::ptr::from_ref(owner).cast_mut(), Ordering::Relaxed);
         }
@@ -282,7 +287,7 @@ impl Sleeper {
 
     /// Ends the wait it is in, and every later one. Any thread.
     pub(crate) fn cancel(self: &Arc<Self>) {
-        self.cancelled.store(true, Ordering::SeqCst);
+        self.ending.cancelled.store(true, Ordering::SeqCst);
         match &self.home {
             Home::Loop { handle, .. } if !handle.is_current() => {
                 let sleeper = Arc::clone(self);
@@ -296,19 +301,19 @@ impl Sleeper {
 
     fn strike(&self) {
         let ticket = self.word.load(Ordering::SeqCst) >> STATE_BITS;
-        if ticket != 0 && !self.shielded.load(Ordering::Relaxed) {
+        if ticket != 0 && !self.ending.shielded.load(Ordering::Relaxed) {
             self.end_and_tell(ticket, Woken::Cancelled);
         }
     }
 
     /// Raises or lowers the [shield](crate::shield()); returns whether it was up. Only by the one who waits.
     pub(crate) fn set_shielded(&self, shielded: bool) -> bool {
-        self.shielded.swap(shielded, Ordering::Relaxed)
+        self.ending.shielded.swap(shielded, Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::SeqCst)
+        self.ending.cancelled.load(Ordering::SeqCst)
     }
 
     // --- Parking ---------------------------------------------------------------------------------------
@@ -348,7 +353,7 @@ impl Sleeper {
 /// `'resolver'`, or `#7` if it has no name.
 impl fmt::Display for Sleeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
+        match self.name.as_deref() {
             Some(name) => write!(f, "'{name}'"),
             None => write!(f, "#{}", self.id),
         }

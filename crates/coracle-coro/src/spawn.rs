@@ -102,7 +102,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// No name, and a stack of 256 KiB.
+    /// No name, and a stack of 192 KiB.
     pub fn new() -> Builder {
         Builder::default()
     }
@@ -113,7 +113,9 @@ impl Builder {
         self
     }
 
-    /// How many bytes its stack has at least. Memory is used only where it is touched.
+    /// How many bytes of stack it can use at least: what `std::thread::Builder` means by it. The guard below the
+    /// stack, of 64 KiB, comes on top. It is address space, rounded up to a [`StackSize`]; memory is used only
+    /// where it is touched. The default of 192 KiB has 256 KiB together with its guard.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_bytes = Some(bytes);
         self

@@ -22,7 +22,7 @@ pub struct StackUse {
     pub stack_bytes: usize,
 }
 
-/// `src/main.rs:7:5: 12 KiB of 256 KiB at most, by 3 coroutines`
+/// `src/main.rs:7:5: 12 KiB of 192 KiB at most, by 3 coroutines`
 impl fmt::Display for StackUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StackUse { spawned, coroutines, most_bytes, stack_bytes } = self;

@@ -10,16 +10,18 @@
 #![allow(unsafe_code)]
 
 use crate::coroutine::{Coroutine as Handle, CoroutineId};
+use crate::current::{Frame, Waiting};
 use crate::join::{JoinHandle, report};
+use crate::kept::Kept;
 use crate::sleeper::Sleeper;
-use crate::waits_for::WaitsFor;
 use coracle_loop::LoopHandle;
-use coracle_stack::{Coroutine, StackSize};
-use std::cell::{Cell, Ref, RefCell};
+use coracle_stack::StackSize;
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr::{from_ref, null};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 slotmap::new_key_type! {
     /// Names a task of a scheduler, also when another coroutine is made of it: the tickets tell them apart.
@@ -44,52 +46,58 @@ pub enum State {
 
 /// One task. When it is over, another is made of it, because allocating one would be a good part of what a short
 /// coroutine costs.
+///
+/// There may be a million of them, so it is small: what is only known of a coroutine that was started is on its
+/// stack, in its [`Frame`].
 pub(crate) struct Task {
-    sleeper: RefCell<Arc<Sleeper>>,
-    pub(crate) key: Cell<Key>,
+    /// Another one is put there when another coroutine is made of the task, and at no other time.
+    sleeper: UnsafeCell<Arc<Sleeper>>,
     pub(crate) size: Cell<StackSize>,
-    /// What to do with the closure that waits at its sleeper's, until it is started.
-    body: Cell<Option<&'static Body>>,
-    /// From then on; or that of the former one, whose stack is still warm. Borrowed while it runs.
-    pub(crate) coroutine: RefCell<Option<Coroutine<(), (), ()>>>,
+    /// A [`Body`], until it is started: what to do with the closure that waits at its sleeper's. From then on its
+    /// [`Frame`], at the base of its stack.
+    link: Cell<*const ()>,
+    /// When it was started; or that of the former one, whose stack is still warm.
+    pub(crate) coroutine: Kept,
     /// Of the wait it is in, or 0.
     pub(crate) ticket: Cell<u64>,
     pub(crate) state: Cell<State>,
     /// It waits for another coroutine to be made of it.
     pub(crate) is_spare: Cell<bool>,
-    /// What for, and since when, if it waits.
-    pub(crate) waits_for: Cell<WaitsFor>,
-    pub(crate) waits_since: Cell<Instant>,
-    pub(crate) spawned_at: Cell<Instant>,
+    pub(crate) spawned_at: Cell<Stamp>,
     /// Who is ready after it, if it is ready itself.
     pub(crate) next: Cell<Option<Rc<Task>>>,
 }
 
 impl Task {
-    pub(crate) fn new(sleeper: Arc<Sleeper>, now: Instant) -> Rc<Task> {
+    pub(crate) fn new(sleeper: Arc<Sleeper>) -> Rc<Task> {
         Rc::new(Task {
-            sleeper: RefCell::new(sleeper),
-            key: Cell::default(),
+            sleeper: UnsafeCell::new(sleeper),
             size: Cell::default(),
-            body: Cell::new(None),
-            coroutine: RefCell::new(None),
+            link: Cell::new(null()),
+            coroutine: Kept::default(),
             ticket: Cell::new(0),
             state: Cell::new(State::New),
             is_spare: Cell::new(true),
-            waits_for: Cell::new(WaitsFor::Something),
-            waits_since: Cell::new(now),
-            spawned_at: Cell::new(now),
+            spawned_at: Cell::default(),
             next: Cell::new(None),
         })
     }
 
     pub(crate) fn sleeper(&self) -> Arc<Sleeper> {
-        Arc::clone(&self.sleeper.borrow())
+        Arc::clone(self.sleeper_ref())
     }
 
+    /// For the length of an expression: not until another coroutine is made of it.
     #[inline]
-    pub(crate) fn sleeper_ref(&self) -> Ref<'_, Arc<Sleeper>> {
-        self.sleeper.borrow()
+    pub(crate) fn sleeper_ref(&self) -> &Arc<Sleeper> {
+        // SAFETY: a task stays on its thread, and what changes the sleeper (`renew`, `replace`) calls nobody who
+        // could ask for it meanwhile. Nobody keeps what is returned here until then: it is used at once.
+        unsafe { &*self.sleeper.get() }
+    }
+
+    /// Its place in the table of its scheduler.
+    pub(crate) fn key(&self) -> Key {
+        self.sleeper_ref().key()
     }
 
     /// Makes another coroutine of one that is over, to run `f`.
@@ -106,7 +114,8 @@ impl Task {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        let renewed = Sleeper::renew(&mut self.sleeper.borrow_mut(), id, name, spawned);
+        // SAFETY: as of `sleeper_ref`. Nobody has a reference now, since no coroutine is made of it.
+        let renewed = Sleeper::renew(unsafe { &mut *self.sleeper.get() }, id, name, spawned);
         if let Err(name) = renewed {
             // Somebody still has a handle or a waker of the former one.
             self.replace(Arc::new(Sleeper::of_coroutine(handle.clone(), id, name, spawned)));
@@ -120,14 +129,28 @@ impl Task {
 
     #[inline]
     pub(crate) fn has_name(&self) -> bool {
-        self.sleeper.borrow().name.is_some()
+        self.sleeper_ref().name.is_some()
     }
 
     /// Makes another coroutine of one that is over, with a sleeper of its own.
     #[cold]
     fn replace(&self, sleeper: Arc<Sleeper>) {
-        sleeper.succeed(&self.sleeper.borrow());
-        self.sleeper.replace(sleeper);
+        sleeper.succeed(self.sleeper_ref());
+        // SAFETY: as in `renew`.
+        let former = std::mem::replace(unsafe { &mut *self.sleeper.get() }, sleeper);
+        drop(former);
+    }
+
+    /// What it waits for, if it waits.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        if self.state.get() != State::Waiting {
+            return None;
+        }
+        // SAFETY: it is in the middle of a wait. So it was started and is not over, and its frame is where the
+        // coroutine has left it, on a stack that nobody else gets. Nobody makes a `&mut` of a frame, and this is
+        // its thread.
+        let frame = unsafe { &*self.link.get().cast::<Frame>() };
+        Some(frame.waiting.get())
     }
 
     // --- What it does ----------------------------------------------------------------------------------
@@ -143,15 +166,20 @@ impl Task {
         T: 'static,
     {
         // SAFETY: its sleeper is new.
-        unsafe { self.sleeper.borrow().ending.load(f) };
-        self.body.set(Some(Body::of::<F, T>()));
+        unsafe { self.sleeper_ref().ending.load(f) };
+        self.link.set(from_ref(Body::of::<F, T>()).cast());
     }
 
-    /// Runs it, as the coroutine that calls.
+    /// Runs it, as the coroutine that calls, whose frame this is.
+    ///
+    /// # Safety
+    /// Once after it was [loaded](Task::load). The frame stays where it is until the coroutine is over.
     #[inline]
-    pub(crate) fn run(&self) {
-        let body = self.body.take().expect("a task that was not started has a body");
-        let sleeper = self.sleeper.as_ptr();
+    pub(crate) unsafe fn run(&self, frame: &Frame) {
+        let body = self.link.replace(from_ref(frame).cast()).cast::<Body>();
+        // SAFETY: what was loaded has left a body, and this is the first who asks for it.
+        let body = unsafe { &*body };
+        let sleeper = self.sleeper.get();
         // SAFETY: the sleeper stays the same until the coroutine is over. Its closure is the one that the body was
         // made for, and used once, since the body was taken.
         unsafe { (body.run)(&*sleeper) };
@@ -159,11 +187,49 @@ impl Task {
 
     /// It will not be run: those who wait for it are told. Does nothing if it was started.
     pub(crate) fn give_up(&self) {
-        if let Some(body) = self.body.take() {
+        if self.state.get() != State::New {
+            return;
+        }
+        let body = self.link.replace(null()).cast::<Body>();
+        // SAFETY: it was loaded, or else it would not be new, and not run since; null if it was given up before.
+        if let Some(body) = unsafe { body.as_ref() } {
             let sleeper = self.sleeper();
             // SAFETY: as above.
             unsafe { (body.give_up)(&sleeper) };
         }
+    }
+}
+
+/// A point in time, in half the room: nanoseconds since another one, which its scheduler has in its [`Stamps`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp(u64);
+
+/// Makes stamps of points in time, of which the same one is likely to come again.
+pub(crate) struct Stamps {
+    began: Instant,
+    last: Cell<(Instant, Stamp)>,
+}
+
+impl Stamps {
+    pub(crate) fn new(began: Instant) -> Stamps {
+        Stamps { began, last: Cell::new((began, Stamp(0))) }
+    }
+
+    #[inline]
+    pub(crate) fn stamp(&self, time: Instant) -> Stamp {
+        let (last, stamp) = self.last.get();
+        if last == time { stamp } else { self.stamp_anew(time) }
+    }
+
+    #[cold]
+    fn stamp_anew(&self, time: Instant) -> Stamp {
+        let stamp = Stamp(time.saturating_duration_since(self.began).as_nanos() as u64);
+        self.last.set((time, stamp));
+        stamp
+    }
+
+    pub(crate) fn time(&self, stamp: Stamp) -> Instant {
+        self.began + Duration::from_nanos(stamp.0)
     }
 }
 
@@ -253,5 +319,18 @@ impl<F, T> Drop for Sent<F, T> {
                 report(&*payload);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With what an allocator adds they take 80 and 176 bytes. A million of them are to fit (`tests/memory.rs`).
+    #[test]
+    fn s60_what_is_kept_of_a_coroutine_beside_its_stack_is_small() {
+        let counts = 2 * size_of::<usize>();
+        assert!(size_of::<Task>() + counts <= 72, "{}", size_of::<Task>());
+        assert!(size_of::<Sleeper>() + counts <= 168, "{}", size_of::<Sleeper>());
     }
 }

@@ -6,7 +6,7 @@
 //!  │▒▒▒▒▒▒▒▒│                  ◄─grows─│▒▒▒▒▒▒▒▒│                  ◄─grows─│▒▒▒▒▒▒▒▒│   …
 //!  └────────┴──────────────────────────┴────────┴──────────────────────────┴────────┴────────
 //!    guard    slot 0                     guard    slot 1                     guard
-//!    64 KiB   256 KiB, or what was asked for
+//!    64 KiB   192 KiB, or what was asked for
 //! ```
 //!
 //! A slot is *unused* until it is first taken, and has no guard and no memory. Guards are installed a batch at a
@@ -25,7 +25,7 @@ use std::io;
 use std::num::NonZeroUsize;
 
 /// A slab has so many bytes at most, unless a single stack has more: 256 stacks of the default size.
-const SLAB_BYTES: usize = 80 << 20;
+const SLAB_BYTES: usize = 64 << 20;
 
 /// A slab has so many stacks at most.
 const SLOTS_PER_SLAB: usize = 256;

@@ -89,20 +89,26 @@ pub(crate) fn list(lp: &Loop, scheduler: &Scheduler, traces: usize) -> Vec<Corou
     // Who was spawned by another thread has a number of that thread.
     tasks.sort_by_cached_key(|task| (task.spawned_at.get(), task.sleeper().id));
     let traced = |index: usize| index < traces;
-    tasks.iter().enumerate().map(|(index, task)| info(lp, task, traced(index))).collect()
+    let spawned_at = |task: &Task| scheduler.stamps().time(task.spawned_at.get());
+    tasks
+        .iter()
+        .enumerate()
+        .map(|(index, task)| info(lp, task, spawned_at(task), traced(index)))
+        .collect()
 }
 
-fn info(lp: &Loop, task: &Task, traced: bool) -> CoroutineInfo {
+fn info(lp: &Loop, task: &Task, spawned: Instant, traced: bool) -> CoroutineInfo {
     let sleeper = task.sleeper();
     let (seen, state) = (lp.now(), task.state.get());
-    let waits_for = (state == State::Waiting).then(|| task.waits_for.get());
+    let waiting = task.waiting();
+    let waits_for = waiting.map(|waiting| waiting.what);
     CoroutineInfo {
         state,
         waits_for,
         descriptor: waits_for.and_then(WaitsFor::socket).and_then(|socket| lp.number(socket)),
-        waited: waits_for.map(|_| seen.saturating_duration_since(task.waits_since.get())),
+        waited: waiting.map(|waiting| seen.saturating_duration_since(waiting.since)),
         spawned: sleeper.spawned,
-        age: seen.saturating_duration_since(task.spawned_at.get()),
+        age: seen.saturating_duration_since(spawned),
         seen,
         trace: if !traced {
             None

@@ -38,7 +38,7 @@ pub(super) fn look(task: &Task) -> Option<Trace> {
     if task.state.get() == State::New {
         return None; // there may be a stack of the one before
     }
-    let mut place = task.coroutine.try_borrow_mut().ok()?;
+    let mut place = task.coroutine.borrow_mut();
     let coroutine = place.as_mut()?;
     // Memory is taken here, and not on a stack that may be small.
     ANSWER.with_borrow_mut(|answer| {

@@ -88,7 +88,7 @@ fn use_stack(bytes: usize) -> u8 {
 
 pub(crate) fn s3_stack_is_as_large_as_asked_for(h: &Harness) {
     h.run(|| {
-        // Beyond the default, which is 256 KiB; an overflow would end the process.
+        // Beyond the default, which is 192 KiB; an overflow would end the process.
         let large = Builder::new().stack_size(8 << 20).spawn(|| use_stack(1 << 20))?;
         assert_eq!(large.join().unwrap(), 1);
         Ok(())

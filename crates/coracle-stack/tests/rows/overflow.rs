@@ -44,7 +44,7 @@ fn s44_an_overflow_names_the_coroutine_and_the_size_of_its_stack() {
         });
     assert_reported(
         output,
-        "coroutine 'titanic' has overflowed its stack of 256 KiB: give it a larger one\n",
+        "coroutine 'titanic' has overflowed its stack of 192 KiB: give it a larger one\n",
     );
 }
 
@@ -88,7 +88,7 @@ fn s44_an_overflow_after_another_was_resumed_names_the_right_one() {
             let mut outer = Coroutine::new(stack("outer", StackSize::default()), body);
             outer.resume(());
         });
-    assert_reported(output, "coroutine 'outer' has overflowed its stack of 256 KiB");
+    assert_reported(output, "coroutine 'outer' has overflowed its stack of 192 KiB");
 }
 
 #[test]
