@@ -28,8 +28,8 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 ///
 /// - No `unsafe` code, in whatever library, relies on nothing else running on its thread between the beginning and
 ///   the end of something in which it reads or writes a socket or pipe, sleeps by `clock_nanosleep`, waits for a
-///   child or looks up a name. Scoped thread-locals (`scoped-tls` and its kin) around such a call are the best known
-///   of what does.
+///   child or looks up a name. Scoped thread-locals (`scoped-tls` and its kin) around it are the best known of what
+///   does.
 /// - Objects of C libraries that are not to be used while a call of theirs is under way are not shared by
 ///   coroutines of a thread while they do such calls.
 ///
@@ -74,7 +74,8 @@ pub unsafe fn enable_with(settings: Settings) {
          and not to a library it loads",
         missing.join(", ")
     );
-    let by = ENABLED_BY.get_or_init(|| Location::caller());
+    let caller = Location::caller();
+    let by = ENABLED_BY.get_or_init(|| caller);
     fork::watch();
     sleep::set_sleeping(settings.sleeping);
     gate::set_enabled(true);

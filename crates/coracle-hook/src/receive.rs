@@ -163,7 +163,7 @@ fn receive(
             Err(error) => break Err(error),
         }
     };
-    if !waited {
+    if !waited && answer.is_ok() {
         done_at_once();
     }
     answer.map(|count| count as isize)

@@ -106,7 +106,7 @@ fn send_all(
             }
         }
     };
-    if !waited {
+    if !waited && answer.is_ok() {
         done_at_once();
     }
     answer.map(|count| count as isize)

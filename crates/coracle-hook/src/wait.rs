@@ -14,7 +14,7 @@ use coracle_coro::hooking::{Ended, Wait, Wake};
 use coracle_loop::demux::{Backend, Completion, Handle, Interest, Operation, Submitted};
 use coracle_loop::{Complete, Loop};
 use libc::c_int;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -99,8 +99,7 @@ fn polled(
     }
     let wait = Wait::new(what(wanted));
     let watches = lp.extension(Watches::default);
-    let ready =
-        Rc::new(Ready { wake: RefCell::new(Some(wait.waker())), answered: Cell::new(false) });
+    let ready = Rc::new(Ready { wake: RefCell::new(Some(wait.waker())) });
     let sittings: Vec<Sitting> =
         wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
     let mut tokens = Vec::with_capacity(wanted.len());
@@ -122,11 +121,11 @@ fn polled(
     ready.wake.take();
     // Those that are over have stale tokens, which mean nothing.
     tokens.into_iter().for_each(|token| lp.cancel(token));
-    let closed = sittings.iter().any(Sitting::is_closed);
-    Some(match ended {
-        Ok(()) if closed && !ready.answered.get() => Err(Stop::Error(libc::EBADF)),
-        ended => ended,
-    })
+    // Whatever has ended the wait: the number may be somebody else's by now.
+    if sittings.iter().any(Sitting::is_closed) {
+        return Some(Err(Stop::Error(libc::EBADF)));
+    }
+    Some(ended)
 }
 
 /// By looking now and then: for descriptors that the loop cannot watch, and in the simulator.
@@ -149,10 +148,11 @@ fn looked(lp: &Loop, wanted: &[(c_int, Interest)], deadline: Option<Instant>) ->
         let sittings: Vec<Sitting> =
             wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
         let ended = wait.wait(Some(deadline.map_or(next, |deadline| deadline.min(next))));
+        // Whatever has ended the wait: this is the only place where it is told.
+        if sittings.iter().any(Sitting::is_closed) {
+            return Err(Stop::Error(libc::EBADF));
+        }
         match told(ended) {
-            Ok(()) if sittings.iter().any(Sitting::is_closed) => {
-                return Err(Stop::Error(libc::EBADF));
-            }
             Ok(()) | Err(Stop::TimedOut) => {}
             Err(error) => return Err(error),
         }
@@ -182,15 +182,13 @@ fn what(wanted: &[(c_int, Interest)]) -> WaitsFor {
 /// Several polls of one wait. Holds nothing of the caller's, so that nobody has to wait for their ends.
 struct Ready {
     wake: RefCell<Option<Wake>>,
-    /// It was one of them that has ended the wait.
-    answered: Cell<bool>,
 }
 
 impl Ready {
     fn answer(&self) {
         let wake = self.wake.take();
-        if wake.is_some_and(|wake| wake.wake()) {
-            self.answered.set(true);
+        if let Some(wake) = wake {
+            wake.wake();
         }
     }
 }

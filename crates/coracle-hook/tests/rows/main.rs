@@ -7,8 +7,12 @@
 #[path = "../../../coracle-coro/tests/rows/harness.rs"]
 mod harness;
 
+mod ending;
 mod helping;
+mod meaning;
+mod others;
 mod streams;
+mod waiting;
 
 macro_rules! suite {
     (
@@ -40,9 +44,70 @@ macro_rules! suite {
 
 suite! {
     all: {
+        ending::{
+            s10_cancel_reaches_hooked_calls,
+            s10_cancelled_before_the_call,
+            s16_deadlines_reach_hooked_calls,
+            s10_cancelled_sleep_ends_early,
+            s10_cancelled_look_up,
+            s10_part_of_a_write_is_told,
+            s10_shield_around_a_hooked_call,
+            s31_close_wakes_who_waits,
+            s31_number_that_is_used_again,
+            s33_hooks_can_be_switched_off,
+            s53_nobody_is_parked_while_unwinding,
+            s53_panic_while_others_are_parked,
+        }
+        meaning::{
+            s32_nonblocking_is_the_users,
+            s32_dontwait_and_peek,
+            s32_waitall,
+            s32_timeouts_of_sockets,
+            s32_errors_of_connect,
+            s32_errors_are_the_kernels,
+            s32_nothing_is_read_at_once,
+            s32_messages_with_descriptors,
+            s32_many_messages,
+        }
+        others::{
+            t3_thread_sleep_parks,
+            s32_sleeping_until,
+            s35_children_are_waited_for,
+            s35_output_of_children,
+            s35_waitid_and_wait4,
+            s34_names_are_looked_up_elsewhere,
+            s34_many_look_ups,
+            s34_older_names_for_it,
+            t3_neighbour_is_on_time,
+        }
         streams::{
             s32_std_tcp_echo,
+            s32_big_write_is_one_call,
+            s32_vectored_write_is_one_call,
+            s32_reader_and_writer_of_one_socket,
+            s32_peek_leaves_what_it_sees,
+            s32_udp,
+            s32_unix_streams,
+            s32_unix_connect_waits_for_the_backlog,
+            s32_unix_datagrams_wait_for_room,
+            s32_pipes,
+            s32_fifos,
+            s32_files_do_not_park,
+            s32_copies_fall_back,
+            s32_the_rest_of_std_net,
+        }
+        waiting::{
+            s32_poll_parks_and_says_what_the_kernel_says,
+            s32_masks_of_poll,
+            s32_poll_for_what_a_loop_does_not_know,
+            s32_poll_times_out,
+            s32_select_parks,
+            s32_epoll_wait_parks,
+            s32_eventfds_park,
         }
     }
-    real: {}
+    real: {
+        streams::{ s32_connect_parks }
+        ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread }
+    }
 }
