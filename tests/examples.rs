@@ -408,6 +408,83 @@ fn generators_feed_walk_and_average() {
     assert!(run("13_generator", &["3 × 4"]).starts_with("3 × 4: '×' is not expected there\n"));
 }
 
+/// What a server says to a request, up to the end.
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn r2_http_answers_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut server = Running::start("22_http", &["--listen", "127.0.0.1:0"], backend);
+        let line = server.line();
+        let address = line.strip_prefix("http on ").expect("it says where it listens");
+        let get = |path: &str| ask(address, &format!("GET {path} HTTP/1.0\r\n\r\n"));
+        assert!(get("/hello/J%C3%BCrgen").ends_with("\r\n\r\nhello, Jürgen\n"), "{backend}");
+        assert!(get("/").ends_with("<h1>coracle</h1>"), "{backend}");
+        assert!(get("/slow").ends_with("that took a while\n"), "{backend}");
+        assert!(get("/ticks").ends_with("tick 4\ntick 5\n"), "{backend}");
+        assert!(get("/nowhere").starts_with("HTTP/1.1 404 Not Found\r\n"), "{backend}");
+        let post =
+            "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nahoy";
+        let created = ask(address, post);
+        assert!(created.starts_with("HTTP/1.1 201 Created\r\n") && created.ends_with("ahoy"));
+        server.signal("TERM");
+        assert!(server.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
+fn r2_http_echo_tells_what_it_received_and_keeps_its_limits() {
+    let options = [
+        ["--listen", "127.0.0.1:0"],
+        ["--limit-header-bytes", "500"],
+        ["--limit-body-bytes", "10"],
+        ["--header-timeout", "0.1"],
+        ["--body-timeout", "0.1"],
+        ["--idle-timeout", "0.2"],
+        ["--threads", "2"],
+    ]
+    .concat();
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let options = [&options[..], &["--backend", backend]].concat();
+        let mut server = Running::start("http_echo", &options, "");
+        let line = server.line();
+        let address = line.strip_prefix("http_echo on ").expect("it says where it listens");
+        let post = |target: &str, fields: &str| {
+            format!("POST {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}")
+        };
+        let answer = ask(address, &post("/a?b", "Content-Length: 4\r\n\r\na\"\n\0"));
+        let expected = "{\"method\":\"POST\",\"path\":\"/a\",\"query\":\"b\",\"version\":\"Http11\",\
+            \"headers\":[[\"Host\",\"a\"],[\"Connection\",\"close\"],[\"Content-Length\",\"4\"]],\
+            \"trailers\":[],\"body\":\"a\\\"\\u000a\\u0000\"}\n";
+        assert!(answer.ends_with(expected), "{answer}");
+        let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nT: v\r\n\r\n";
+        assert!(ask(address, &post("/?raw", chunks)).ends_with("\r\n\r\nabc"));
+        assert!(ask(address, &post("/", chunks)).contains("\"trailers\":[[\"T\",\"v\"]]"));
+        for (request, status) in [
+            (post("/", "Content-Length: 11\r\n\r\n"), "413"),
+            (post("/", &format!("a: {}\r\n\r\n", "b".repeat(500))), "431"),
+            (post("/", "half"), "408"),
+            (post("/", "Content-Length: 4\r\n\r\nab"), "408"),
+        ] {
+            let answer = ask(address, &request);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+        }
+        let idle = ask(address, "GET /?raw HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(idle.starts_with("HTTP/1.1 200 OK\r\n"), "kept, and closed when it was idle");
+        server.signal("TERM");
+        assert!(server.end().0.success(), "{backend}");
+    }
+    let (status, _) = Running::start("http_echo", &["--listne", "127.0.0.1:0"], "").end();
+    assert!(!status.success(), "an option that is not one");
+}
+
 /// Runs an example that ends by itself, and gives what it printed.
 fn run(name: &str, arguments: &[&str]) -> String {
     let (status, output) = Running::start(name, arguments, "").end();

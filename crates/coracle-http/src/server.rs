@@ -82,6 +82,7 @@ pub fn serve_each<A: App>(
 pub struct Server {
     inner: coracle_net::Server,
     settings: Settings,
+    init: Option<Box<dyn FnOnce(&ServerHandle)>>,
 }
 
 impl Server {
@@ -104,7 +105,7 @@ impl Server {
     /// HTTP on a server of connections, whose settings for them it takes over: for whatever can be chosen there and
     /// not here.
     pub fn over(inner: coracle_net::Server) -> Server {
-        Server { inner, settings: Settings::default() }
+        Server { inner, settings: Settings::default(), init: None }
     }
 
     /// Limits and time-outs.
@@ -138,7 +139,7 @@ impl Server {
     /// Calls `callback` when all loops are there and before anybody is served.
     #[must_use]
     pub fn on_init(mut self, callback: impl FnOnce(&ServerHandle) + 'static) -> Server {
-        self.inner = self.inner.on_init(callback);
+        self.init = Some(Box::new(callback));
         self
     }
 
@@ -164,7 +165,13 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<()> {
-        self.start_each(make)?.serve_until_terminated()
+        let (server, shared) = self.prepare(make)?;
+        let id = shared.id;
+        let served = server.serve(move |peer| connection(id, peer));
+        match shared.take_failure() {
+            Some(error) => Err(error),
+            None => served,
+        }
     }
 
     /// Serves on threads of its own, and returns at once.
@@ -184,16 +191,33 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<Running> {
-        self.settings.check()?;
+        let (server, shared) = self.prepare(make)?;
+        let id = shared.id;
+        let running = server.start(move |peer| connection(id, peer))?;
+        if let Some(error) = shared.take_failure() {
+            running.handle().stop();
+            running.join()?;
+            return Err(error);
+        }
+        Ok(Running { inner: running, shared })
+    }
+
+    /// A server of connections whose loops make their apps when they begin. One that cannot stops all.
+    fn prepare<A: App>(
+        self,
+        make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
+    ) -> io::Result<(coracle_net::Server, Arc<Shared>)> {
+        let Server { inner, settings, init } = self;
+        settings.check()?;
         let shared = Arc::new(Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            budget: Budget::new(self.settings.limit_bodies_bytes),
+            budget: Budget::new(settings.limit_bodies_bytes),
             counters: Mutex::default(),
             failure: Mutex::default(),
         });
-        let connections = self.settings.connections();
-        let (starting, settings) = (Arc::clone(&shared), self.settings);
-        let inner = self.inner.settings(connections).on_thread_start(move |lp, _| match make() {
+        let connections = settings.connections();
+        let starting = Arc::clone(&shared);
+        let mut inner = inner.settings(connections).on_thread_start(move |lp, _| match make() {
             Ok(app) => {
                 let counters = Arc::<Counters>::default();
                 lock(&starting.counters).push(Arc::clone(&counters));
@@ -203,16 +227,18 @@ impl Server {
             }
             Err(error) => {
                 lock(&starting.failure).get_or_insert(error);
+                lp.stop();
             }
         });
-        let id = shared.id;
-        let running = inner.start(move |peer| connection(id, peer))?;
-        if let Some(error) = lock(&shared.failure).take() {
-            running.handle().stop();
-            running.join()?;
-            return Err(error);
+        if let Some(init) = init {
+            let starting = Arc::clone(&shared);
+            inner = inner.on_init(move |handle| {
+                if lock(&starting.failure).is_none() {
+                    init(handle);
+                }
+            });
         }
-        Ok(Running { inner: running, shared })
+        Ok((inner, shared))
     }
 }
 
@@ -281,6 +307,13 @@ struct Shared {
     budget: Arc<Budget>,
     counters: Mutex<Vec<Arc<Counters>>>,
     failure: Mutex<Option<io::Error>>,
+}
+
+impl Shared {
+    /// Why one of the loops has no app.
+    fn take_failure(&self) -> Option<io::Error> {
+        lock(&self.failure).take()
+    }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);

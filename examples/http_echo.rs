@@ -1,0 +1,99 @@
+//! An HTTP server for those who test HTTP servers: it answers every request with what it received.
+//!
+//! ```text
+//! cargo run --release -p coracle --example http_echo -- --listen 127.0.0.1:8080
+//! curl -d ahoy 'http://127.0.0.1:8080/any/path?query'       # as JSON
+//! curl -d ahoy 'http://127.0.0.1:8080/any/path?raw'         # only the body
+//! ```
+//!
+//! Its limits and time-outs can be set: `--limit-header-bytes`, `--limit-body-bytes`, and, in seconds,
+//! `--header-timeout`, `--body-timeout`, `--idle-timeout`; also `--backend` and `--threads`. On SIGTERM it finishes
+//! what is under way.
+
+use coracle::http::{IntoResponse, Request, Response, Server, Settings};
+use std::fmt::Write;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+fn main() -> io::Result<()> {
+    let mut settings = Settings::default();
+    let (mut address, mut backend, mut threads) = ("127.0.0.1:8080".to_owned(), None, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| wrong(&name, "needs a value"))?;
+        let value = value.as_str();
+        match name.as_str() {
+            "--listen" => address = value.to_owned(),
+            "--limit-header-bytes" => settings.limit_header_bytes = number(&name, value)?,
+            "--limit-body-bytes" => settings.limit_body_bytes = number(&name, value)?,
+            "--header-timeout" => settings.header_timeout = seconds(&name, value)?,
+            "--body-timeout" => settings.body_timeout = seconds(&name, value)?,
+            "--idle-timeout" => settings.idle_timeout = seconds(&name, value)?,
+            "--backend" => backend = Some(value.parse()?),
+            "--threads" => threads = Some(number(&name, value)?),
+            _ => return Err(wrong(&name, "is not an option")),
+        }
+    }
+    let mut server = Server::bind(address.as_str())?.settings(settings);
+    if let Some(backend) = backend {
+        server = server.backend(backend);
+    }
+    if let Some(threads) = threads {
+        server = server.loops(threads);
+    }
+    server.on_init(|it| println!("http_echo on {}", it.local_addresses()[0])).serve(echo)
+}
+
+fn echo(req: &Request<'_>) -> Response {
+    if req.query() == Some("raw") {
+        return req.body().to_vec().into_response();
+    }
+    let mut json = String::from("{");
+    let _ = write!(json, "\"method\":{}", quoted(req.method_name().as_bytes()));
+    let _ = write!(json, ",\"path\":{}", quoted(req.path().as_bytes()));
+    let query = req.query().map_or("null".into(), |query| quoted(query.as_bytes()));
+    let _ = write!(json, ",\"query\":{query},\"version\":\"{:?}\",\"headers\":[", req.version());
+    write_fields(&mut json, req.headers().iter());
+    json.push_str("],\"trailers\":[");
+    write_fields(&mut json, req.trailers().iter());
+    let _ = write!(json, "],\"body\":{}}}", quoted(req.body()));
+    json.push('\n');
+    json.into_response().with_header("content-type", "application/json")
+}
+
+fn write_fields<'a>(json: &mut String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) {
+    for (index, (name, value)) in fields.enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        let _ = write!(json, "{comma}[{},{}]", quoted(name.as_bytes()), quoted(value));
+    }
+}
+
+/// Bytes as a string of JSON, each as the character of its number: so any bytes can be told.
+fn quoted(bytes: &[u8]) -> String {
+    let mut text = String::from("\"");
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => {
+                let _ = write!(text, "\\u{byte:04x}");
+            }
+        }
+    }
+    text.push('"');
+    text
+}
+
+fn number<T: FromStr>(name: &str, value: &str) -> io::Result<T> {
+    value.parse().map_err(|_| wrong(name, "needs a number"))
+}
+
+fn seconds(name: &str, value: &str) -> io::Result<Duration> {
+    let seconds: f64 = number(name, value)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong(name, "needs a number of seconds"))
+}
+
+fn wrong(name: &str, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{name} {what}"))
+}
