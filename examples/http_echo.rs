@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Its limits and time-outs can be set: `--limit-header-bytes`, `--limit-body-bytes`, and, in seconds,
-//! `--header-timeout`, `--body-timeout`, `--idle-timeout`; also `--backend` and `--threads`. On SIGTERM it finishes
-//! what is under way.
+//! `--header-timeout`, `--body-timeout`, `--idle-timeout`; also `--backend` and `--threads`. On SIGTERM it
+//! finishes what is under way.
 
 use coracle::http::{IntoResponse, Request, Response, Server, Settings};
 use std::fmt::Write;

@@ -173,8 +173,8 @@ impl Scheduler {
         handle
     }
 
-    /// Runs `f` as a coroutine of its own at once, until it waits, gives way, or is over. Only in a callback of the
-    /// loop: nothing of it is borrowed, and no coroutine runs.
+    /// Runs `f` as a coroutine of its own at once, until it waits, gives way, or is over. Only in a callback of
+    /// the loop: nothing of it is borrowed, and no coroutine runs.
     #[inline]
     pub(crate) fn spawn_now<F, T>(
         &self,

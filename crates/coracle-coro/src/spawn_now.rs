@@ -12,8 +12,8 @@ use std::panic::Location;
 /// over. What does not wait costs little more than a call.
 ///
 /// For callbacks of a loop. They have to expect that `f`, and whatever it wakes, changes what they have in cells;
-/// what they have borrowed is borrowed while `f` runs. In a coroutine this is [`spawn`](crate::spawn()): a coroutine
-/// is never run inside another.
+/// what they have borrowed is borrowed while `f` runs. In a coroutine this is [`spawn`](crate::spawn()): a
+/// coroutine is never run inside another.
 ///
 /// # Panics
 /// Outside a loop: neither in a coroutine nor in a callback.

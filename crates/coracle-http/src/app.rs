@@ -17,19 +17,20 @@ use std::sync::Arc;
 /// assert_eq!(app.call(&request.request()).body().as_bytes(), Some(&b"you asked for /ahoy\n"[..]));
 /// ```
 ///
-/// It runs in a coroutine and may wait: for sockets, channels, time, other coroutines. While it does, others run on
-/// the same thread.
+/// It runs in a coroutine and may wait: for sockets, channels, time, other coroutines. While it does, others run
+/// on the same thread.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer HTTP requests",
     label = "this is no app",
-    note = "an app is a function `fn(&Request) -> impl IntoResponse`, or a `Router`; a closure names its argument's type: `|req: &Request| …`"
+    note = "an app is a function `fn(&Request) -> impl IntoResponse`, or a `Router`",
+    note = "a closure names the type of its argument: `|req: &Request| …`"
 )]
 pub trait App: 'static {
     /// Answers a request.
     fn call(&self, req: &Request<'_>) -> Response;
 
-    /// How a request is to be treated, decided when its head is there and its body is not. Called on the loop, where
-    /// nothing may wait.
+    /// How a request is to be treated, decided when its head is there and its body is not. Called on the loop,
+    /// where nothing may wait.
     fn plan(&self, req: &Request<'_>) -> Plan {
         let _ = req;
         Plan::default()
@@ -66,8 +67,8 @@ impl<A: App + ?Sized> App for Arc<A> {
     }
 }
 
-/// How a request is treated. The default: its body is received first, up to the server's limit, and then a coroutine
-/// runs the handler.
+/// How a request is treated. The default: its body is received first, up to the server's limit, and then a
+/// coroutine runs the handler.
 ///
 /// ```
 /// use coracle_http::Plan;
@@ -92,7 +93,8 @@ impl Plan {
         self
     }
 
-    /// The handler is called on the loop itself, without a coroutine. It must not wait: that is a panic, and a 500.
+    /// The handler is called on the loop itself, without a coroutine. It must not wait: that is a panic, and a
+    /// 500.
     #[must_use]
     pub fn inline(mut self) -> Plan {
         self.inline = true;

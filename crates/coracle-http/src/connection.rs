@@ -13,35 +13,28 @@
 //! connection's buffer, up to a limit; then it is not read.
 //!
 //! A handler starts inside the callback that saw the end of its request, on a stack of its own
-//! ([`spawn_now`](coracle_coro::spawn_now())). If it does not wait, its answer is written by the same callback: so a
-//! dozen requests that came together are answered together. If it waits, the connection goes on without it, and the
-//! coroutine finds the connection again by its [`ConnHandle`] when it has an answer. It never holds the connection.
+//! ([`spawn_now`](coracle_coro::spawn_now())). If it does not wait, its answer is written by the same callback:
+//! so a dozen requests that came together are answered together. If it waits, the connection goes on without it,
+//! and the coroutine finds the connection again by its [`ConnHandle`] when it has an answer. It never holds the
+//! connection.
 
-use crate::body::Kind;
+mod answering;
+mod timing;
+
 use crate::exchange::Exchange;
-use crate::h1::answer::{self, Context, Follow};
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
 use crate::site::Site;
 use crate::upload::Upload;
-use crate::{IntoResponse, Response, Status, Version, handling};
+use crate::{Response, Status, handling};
 use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
-use coracle_net::{Address, Buffer, Conn, ConnHandle, Packet, Protocol, Reason};
+use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-/// A body up to this size is sent together with its head, from where both are put together.
-const JOIN_BYTES: usize = 16 << 10;
-
-/// So much of a large body is given to the connection at a time.
-const PIECE_BYTES: usize = 256 << 10;
-
-/// A connection that has no more than this to send is closed at once: the kernel takes it all.
-const SHORT_BYTES: usize = 64 << 10;
+use std::time::Instant;
 
 /// What a client is told that waits before it sends a body.
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -346,13 +339,6 @@ impl Shared {
         }
     }
 
-    /// When a body is too late that began then, and of which so much has come.
-    fn body_deadline(&self, since: Instant, received: u64) -> Instant {
-        let settings = &self.site.settings;
-        let earned = received / u64::from(settings.min_body_rate);
-        since + settings.body_timeout + Duration::from_secs(earned)
-    }
-
     /// A request is being answered: what follows it waits.
     fn leave(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
         if self.phase.get() == Phase::Running {
@@ -483,331 +469,6 @@ impl Shared {
         if self.paused.replace(false) {
             self.with_upload(|upload| upload.resume(conn.lp().now()));
             conn.resume();
-        }
-    }
-
-    // --- Answers ---------------------------------------------------------------------------------------
-
-    /// Refuses what came: says why, and closes the connection.
-    #[cold]
-    pub(crate) fn refuse(&self, conn: &mut Conn<'_>, refusal: Refusal) {
-        self.site.stats.count_refused();
-        tracing::debug!(
-            status = refusal.status.as_u16(),
-            why = refusal.why,
-            "a request was refused"
-        );
-        let mut response = (refusal.status, format!("{}\n", refusal.why)).into_response();
-        if refusal.status == Status::METHOD_NOT_ALLOWED {
-            response.headers_mut().push_static("allow", handling::ALLOWED);
-        }
-        if refusal.status == Status::SERVICE_UNAVAILABLE {
-            response.headers_mut().push_static("retry-after", "5");
-        }
-        let date = self.site.date.line(conn.lp().now());
-        let context =
-            Context { method: crate::Method::Get, modern: true, keep_alive: false, date: &date };
-        let (status, headers, body) = response.into_parts();
-        let mut out = self.site.out.borrow_mut();
-        out.clear();
-        answer::write_head(&mut out, &context, status, &headers, body.len());
-        out.extend_from_slice(body.as_bytes().unwrap_or_default());
-        conn.write_slice(&out);
-        self.phase.set(Phase::Closing);
-        conn.close();
-    }
-
-    /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
-    pub(crate) fn write_head(
-        &self,
-        now: Instant,
-        exchange: &Exchange,
-        response: &Response,
-        out: &mut Vec<u8>,
-    ) -> answer::Written {
-        let date = self.site.date.line(now);
-        let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
-        let context = Context {
-            method: exchange.owned.method,
-            modern: exchange.owned.version != Version::Http10,
-            keep_alive: exchange.keep_alive && !unread && !self.site.stopping.get(),
-            date: &date,
-        };
-        let (status, headers) = (response.status(), response.headers());
-        answer::write_head(out, &context, status, headers, response.body().len())
-    }
-
-    /// Sends an answer whose body is there.
-    pub(crate) fn respond(
-        self: &Rc<Self>,
-        conn: &mut Conn<'_>,
-        exchange: Box<Exchange>,
-        response: Response,
-    ) {
-        if let Kind::Upgrade(_) = response.body().0 {
-            return self.switch(conn, exchange, response);
-        }
-        let mut out = self.site.out.borrow_mut();
-        out.clear();
-        let written = self.write_head(conn.lp().now(), &exchange, &response, &mut out);
-        let (_, _, body) = response.into_parts();
-        self.site.give_back(exchange);
-        let follows = written.follow != Follow::Nothing;
-        let rest = match body.0 {
-            _ if !follows => None,
-            Kind::Static(bytes) if bytes.len() <= JOIN_BYTES => {
-                out.extend_from_slice(bytes);
-                None
-            }
-            Kind::Bytes(bytes) if bytes.len() <= JOIN_BYTES => {
-                out.extend_from_slice(&bytes);
-                None
-            }
-            Kind::Vec(bytes) if bytes.len() <= JOIN_BYTES => {
-                out.extend_from_slice(&bytes);
-                None
-            }
-            Kind::Static(bytes) => Some(Bytes::from_static(bytes)),
-            Kind::Bytes(bytes) => Some(bytes),
-            Kind::Vec(bytes) => Some(bytes.into()),
-            Kind::File { file, offset, len } => {
-                conn.write_slice(&out);
-                drop(out);
-                return self.send_file(conn, file, offset, len, written.keep_alive);
-            }
-            Kind::Stream { .. } | Kind::Upgrade(_) => None, // not here
-        };
-        conn.write_slice(&out);
-        self.count_written(out.len());
-        drop(out);
-        match rest {
-            None => self.answered(conn, written.keep_alive),
-            Some(rest) => {
-                self.phase.set(Phase::Sending);
-                let mut rare = self.rare.borrow_mut();
-                rare.get_or_insert_default().download = Some((rest, written.keep_alive));
-                drop(rare);
-                self.send_on(conn);
-            }
-        }
-    }
-
-    /// Goes on with an answer that is too big for one go.
-    fn send_on(&self, conn: &mut Conn<'_>) {
-        loop {
-            let mut rare = self.rare.borrow_mut();
-            let download = rare.as_mut().and_then(|rare| rare.download.take());
-            let Some((mut rest, keep_alive)) = download else { return };
-            let piece = rest.split_to(rest.len().min(PIECE_BYTES));
-            let over = rest.is_empty();
-            if let Some(rare) = rare.as_mut().filter(|_| !over) {
-                rare.download = Some((rest, keep_alive));
-            }
-            drop(rare);
-            self.count_written(piece.len());
-            conn.write(piece);
-            if over {
-                break self.answered(conn, keep_alive);
-            }
-            if !conn.writable() {
-                break; // until `on_ready`
-            }
-        }
-    }
-
-    fn send_file(
-        self: &Rc<Self>,
-        conn: &mut Conn<'_>,
-        file: std::fs::File,
-        offset: u64,
-        len: u64,
-        keep_alive: bool,
-    ) {
-        let file = match conn.lp().adopt(std::os::fd::OwnedFd::from(file)) {
-            Ok(file) => file,
-            Err(error) => {
-                tracing::error!("cannot send a file: {error}");
-                return conn.abort(); // its head has promised it
-            }
-        };
-        self.phase.set(Phase::Sending);
-        let count = usize::try_from(len).unwrap_or(usize::MAX);
-        let shared = Rc::clone(self);
-        conn.write_then(Packet::file(file, offset, count), move |conn| {
-            let close = coracle_loop::demux::Operation::Close { handle: file };
-            conn.lp().operate(close, |_, _| ());
-            shared.answered(conn, keep_alive);
-            shared.go_on(conn);
-            Ok(())
-        });
-    }
-
-    /// Hands the connection to another protocol.
-    fn switch(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, response: Response) {
-        if !exchange.upgrade {
-            self.site.give_back(exchange);
-            return self
-                .refuse(conn, Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade"));
-        }
-        let (_, mut headers, body) = response.into_parts();
-        let Kind::Upgrade(upgrade) = body.0 else { unreachable!("who calls has looked") };
-        let mut out = self.site.out.borrow_mut();
-        out.clear();
-        headers.remove("connection");
-        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n");
-        for (name, value) in headers.iter() {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value);
-            out.extend_from_slice(b"\r\n");
-        }
-        out.extend_from_slice(b"\r\n");
-        conn.write_slice(&out);
-        drop(out);
-        self.site.give_back(exchange);
-        self.phase.set(Phase::Switched);
-        conn.set_idle_timeout(None);
-        if self.paused.replace(false) {
-            conn.resume();
-        }
-        upgrade(conn);
-    }
-
-    /// The answer is written, in a callback that goes on with what has come.
-    #[inline]
-    pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
-        if let Some(rare) = &mut *self.rare.borrow_mut() {
-            rare.upload = None;
-            rare.handler = None;
-        }
-        if keep_alive {
-            self.phase.set(Phase::Head);
-            self.since.set(conn.lp().now());
-        } else {
-            self.close(conn);
-        }
-    }
-
-    /// After an answer that was not written by a callback with the input in its hands: has that looked at.
-    pub(crate) fn go_on(&self, conn: &mut Conn<'_>) {
-        if self.phase.get() != Phase::Head {
-            return;
-        }
-        let paused = self.paused.replace(false);
-        if self.left.replace(false) || paused {
-            if !paused {
-                conn.pause();
-            }
-            conn.resume(); // then what waits is shown again
-        } else {
-            self.rest(conn);
-        }
-    }
-
-    pub(crate) fn count_written(&self, count: usize) {
-        self.written.set(self.written.get() + count as u64);
-    }
-
-    /// Closes the connection when everything is sent, however long the client takes for it.
-    pub(crate) fn close(&self, conn: &mut Conn<'_>) {
-        self.phase.set(Phase::Closing);
-        if conn.output_bytes() <= SHORT_BYTES {
-            conn.close();
-        } else {
-            conn.write_then(Bytes::new(), |conn| {
-                conn.close();
-                Ok(())
-            });
-        }
-    }
-
-    // --- Time ------------------------------------------------------------------------------------------
-
-    /// Has the clock looked at then, and not later. False, for those who end with it.
-    fn arm(&self, conn: &mut Conn<'_>, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(conn.lp().now());
-        self.armed.set(true);
-        conn.set_idle_timeout(Some(left.max(Duration::from_millis(1))));
-        false
-    }
-
-    #[inline]
-    fn disarm(&self, conn: &mut Conn<'_>) {
-        if self.armed.replace(false) {
-            conn.set_idle_timeout(Some(self.site.settings.first_timeout()));
-        }
-    }
-
-    /// Some time has passed: whether that was too long.
-    fn look_at_the_clock(self: &Rc<Self>, conn: &mut Conn<'_>) {
-        const HEAD_LATE: Refusal =
-            Refusal::new(Status::REQUEST_TIMEOUT, "the header did not come in time");
-        const BODY_LATE: Refusal =
-            Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
-        if !self.takes_enough(conn) {
-            self.site.stats.count_timed_out();
-            return conn.abort();
-        }
-        let (now, settings) = (conn.lp().now(), &self.site.settings);
-        let late = |deadline: Instant| now >= deadline;
-        match self.phase.get() {
-            Phase::Head => {
-                let begun = self.seen.get() > 0;
-                let patience = match begun || self.requests.get() == 0 {
-                    true => settings.header_timeout,
-                    false => settings.idle_timeout,
-                };
-                let deadline = self.since.get() + patience;
-                if !late(deadline) {
-                    self.arm(conn, deadline);
-                } else if begun {
-                    self.site.stats.count_timed_out();
-                    self.refuse(conn, HEAD_LATE);
-                } else {
-                    conn.close();
-                }
-            }
-            Phase::Body => {
-                let Some(exchange) = self.exchange.take() else { return };
-                let deadline = self.body_deadline(self.since.get(), exchange.received());
-                self.exchange.set(Some(exchange));
-                if late(deadline) {
-                    self.site.stats.count_timed_out();
-                    self.refuse(conn, BODY_LATE);
-                } else {
-                    self.arm(conn, deadline);
-                }
-            }
-            Phase::Running => {
-                let times = self.with_upload(|upload| {
-                    (!upload.is_over() && !upload.is_full())
-                        .then_some((upload.since, upload.received))
-                });
-                let Some((since, received)) = times.flatten() else { return };
-                let deadline = self.body_deadline(since, received);
-                if late(deadline) {
-                    self.site.stats.count_timed_out();
-                    self.with_upload(|upload| upload.fail(io::ErrorKind::TimedOut));
-                    self.wake();
-                } else {
-                    self.arm(conn, deadline);
-                }
-            }
-            Phase::Sending | Phase::Closing | Phase::Switched => {}
-        }
-    }
-
-    /// Whether the client takes its answers fast enough, since somebody last looked.
-    fn takes_enough(&self, conn: &mut Conn<'_>) -> bool {
-        let (now, waiting) = (conn.lp().now(), conn.output_bytes() as u64);
-        let sent = self.written.get().saturating_sub(waiting);
-        let (before, when) = self.watched.replace((sent, (waiting > 0).then_some(now)));
-        match when {
-            Some(when) if waiting > 0 => {
-                let seconds = now.duration_since(when).as_secs();
-                sent - before >= seconds * u64::from(self.site.settings.min_send_rate)
-            }
-            _ => true,
         }
     }
 }

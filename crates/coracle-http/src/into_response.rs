@@ -36,7 +36,8 @@ const BINARY: &str = "application/octet-stream";
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as an HTTP response",
     label = "this is no response",
-    note = "return a `String`, a `&'static str`, `Html(…)`, a `Status`, a `(Status, T)`, an `Option`, a `Result` or a `Response`"
+    note = "return a `String`, a `&'static str`, `Html(…)`, a `Status`, a `(Status, T)`, \
+            an `Option`, a `Result` or a `Response`"
 )]
 pub trait IntoResponse {
     /// The answer it means.

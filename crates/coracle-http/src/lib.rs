@@ -1,6 +1,7 @@
 //! Requests and responses: HTTP/1.1, strict and fast, with handlers that are plain functions.
 //!
-//! An app is a function of a request. It runs in a coroutine, so it may wait; while it does, the loop serves others.
+//! An app is a function of a request. It runs in a coroutine, so it may wait; while it does, the loop serves
+//! others.
 //!
 //! ```no_run
 //! use coracle_http::{self as http, IntoResponse, Method::*, Request, Response, Status};

@@ -1,7 +1,7 @@
 //! A request and the memory it is in.
 //!
-//! A handler sees a [`Request`], which borrows from this. A connection fills one and gives it to the coroutine that
-//! runs the handler, and afterwards it is used again for the next request.
+//! A handler sees a [`Request`], which borrows from this. A connection fills one and gives it to the coroutine
+//! that runs the handler, and afterwards it is used again for the next request.
 
 use crate::headers::Text;
 use crate::{HeaderError, Headers, Method, Request};

@@ -90,9 +90,9 @@ impl Response {
 
     /// With this header field, in the place of all of that name.
     ///
-    /// A field that cannot be sent, because of a line end in it for example, is a mistake of the program: nothing of
-    /// the response is sent, but a 500 in its place, and the log says why. Who puts in what others say checks by
-    /// [`Headers::insert`], which returns the error.
+    /// A field that cannot be sent, because of a line end in it for example, is a mistake of the program: nothing
+    /// of the response is sent, but a 500 in its place, and the log says why. Who puts in what others say checks
+    /// by [`Headers::insert`], which returns the error.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: impl AsRef<[u8]>) -> Response {
         match self.headers.insert(name, value) {

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Serves `app` on `addresses`, with a loop for each core, until the process is asked to end (`SIGINT`, `SIGTERM`);
-/// then requests that are under way are finished.
+/// Serves `app` on `addresses`, with a loop for each core, until the process is asked to end (`SIGINT`,
+/// `SIGTERM`); then requests that are under way are finished.
 ///
 /// ```no_run
 /// use coracle_http::{self as http, Html, IntoResponse, Method::*, Request, Response, Status};
@@ -82,8 +82,11 @@ pub fn serve_each<A: App>(
 pub struct Server {
     inner: coracle_net::Server,
     settings: Settings,
-    init: Option<Box<dyn FnOnce(&ServerHandle)>>,
+    init: Option<Box<Init>>,
 }
+
+/// Something to be called before anybody is served.
+type Init = dyn FnOnce(&ServerHandle);
 
 impl Server {
     /// A server that listens there.
@@ -102,8 +105,8 @@ impl Server {
         Ok(Server::over(coracle_net::Server::bind_with(addresses, options)?))
     }
 
-    /// HTTP on a server of connections, whose settings for them it takes over: for whatever can be chosen there and
-    /// not here.
+    /// HTTP on a server of connections, whose settings for them it takes over: for whatever can be chosen there
+    /// and not here.
     pub fn over(inner: coracle_net::Server) -> Server {
         Server { inner, settings: Settings::default(), init: None }
     }
@@ -285,8 +288,8 @@ impl Running {
         self.inner.join()
     }
 
-    /// Waits until the process is asked to end (`SIGINT`, `SIGTERM`) or somebody stops the server, and then until it
-    /// has stopped.
+    /// Waits until the process is asked to end (`SIGINT`, `SIGTERM`) or somebody stops the server, and then until
+    /// it has stopped.
     ///
     /// # Errors
     /// What a loop ended with.

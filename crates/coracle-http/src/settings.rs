@@ -22,8 +22,8 @@ pub struct Settings {
     pub limit_target_bytes: usize,
     /// How long the name of a method may be (501).
     pub limit_method_bytes: usize,
-    /// How long the body of a request may be (413), unless the [plan](crate::Plan::limit_body_bytes) of a route says
-    /// otherwise.
+    /// How long the body of a request may be (413), unless the [plan](crate::Plan::limit_body_bytes) of a route
+    /// says otherwise.
     pub limit_body_bytes: u64,
     /// How many bytes of bodies may be in memory at once, of all connections of the server (503).
     pub limit_bodies_bytes: usize,
@@ -54,6 +54,8 @@ pub struct Settings {
     pub handler_timeout: Option<Duration>,
     /// How long a connection that is closed may take to end.
     pub drain: Duration,
+    /// How many connections there may be on one loop; those above are told so (503) and closed.
+    pub limit_connections: usize,
     /// How many requests are answered on one connection: then it is closed.
     pub limit_requests: u64,
 }
@@ -80,6 +82,7 @@ impl Default for Settings {
             min_send_rate: 500,
             handler_timeout: None,
             drain: Duration::from_secs(5),
+            limit_connections: usize::MAX,
             limit_requests: u64::MAX,
         }
     }
@@ -133,6 +136,7 @@ impl Settings {
             idle_timeout: Some(self.first_timeout()),
             write_timeout: Some(self.write_timeout),
             drain: self.drain,
+            limit_connections: self.limit_connections,
             busy_message: BUSY.into(),
             ..coracle_net::Settings::default()
         }
@@ -140,4 +144,5 @@ impl Settings {
 }
 
 /// What a client is told for whom there is no room.
-const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
+    content-length: 0\r\nconnection: close\r\n\r\n";

@@ -1,7 +1,9 @@
 //! Starting coroutines, and what each of them has of its own.
 
 use crate::harness::{Harness, Log, MS, Noted};
-use coracle_coro::{Builder, current, on_big_stack, park, sleep, spawn, spawn_on, yield_now};
+use coracle_coro::{
+    Builder, current, on_big_stack, park, sleep, spawn, spawn_now, spawn_on, yield_now,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -34,6 +36,41 @@ pub(crate) fn s1_callback_spawns(h: &Harness) {
     });
     h.lp.run_until_idle().unwrap();
     assert_eq!(log.take(), ["callback", "slept"]);
+}
+
+pub(crate) fn s1_callback_runs_a_coroutine_at_once(h: &Harness) {
+    let log = Log::default();
+    let noted = log.clone();
+    h.lp.after(MS, move |_| {
+        let [quick, slow, after] = [noted.clone(), noted.clone(), noted.clone()];
+        assert_eq!(spawn_now(move || quick.add("quick")).join().ok(), Some(()));
+        let waits = spawn_now(move || {
+            slow.add("begins");
+            sleep(MS).unwrap();
+            slow.add("slept");
+        });
+        assert!(!waits.is_finished());
+        let panics = spawn_now(|| std::panic::resume_unwind(Box::new("on purpose")));
+        assert!(panics.join().is_err());
+        after.add("callback");
+        drop(spawn_now(yield_now));
+    });
+    h.lp.run_until_idle().unwrap();
+    assert_eq!(log.take(), ["quick", "begins", "callback", "slept"]);
+}
+
+pub(crate) fn s1_coroutine_runs_none_inside_itself(h: &Harness) {
+    h.run(|| {
+        let log = Log::default();
+        let child = spawn_now({
+            let log = log.clone();
+            move || log.add("child")
+        });
+        log.add("parent");
+        child.join().unwrap();
+        assert_eq!(log.take(), ["parent", "child"]);
+        Ok(())
+    });
 }
 
 pub(crate) fn s1_thread_spawns_on_a_loop(h: &Harness) {

@@ -1,4 +1,4 @@
-//! Each line of SECURITY.md's table for HTTP/1 requests that concerns bytes alone. The others are in `tests/`.
+//! Each line of docs/reference/http.md that concerns bytes alone. The others are in `tests/`.
 
 use super::chunks::{Chunks, Piece};
 use super::head::{Facts, Parsed, parse};
@@ -456,7 +456,8 @@ proptest! {
         parts in prop::collection::vec(
             prop::sample::select(vec![
                 "3", "\r\n", "abc", "0", ";", "x=y", "\r", "\n", "A", "0123456789", "a: b", "Host: c", " ", "1",
-                "3\r\nabc\r\n", "0\r\n", "0\r\n\r\n", "a;\t\r\n0123456789\r\n", ":", "\u{e4}", "00", "f", "te: x\r\n",
+                "3\r\nabc\r\n", "0\r\n", "0\r\n\r\n", "a;\t\r\n0123456789\r\n", ":", "\u{e4}", "00", "f",
+                "te: x\r\n",
             ]),
             0..12,
         ),

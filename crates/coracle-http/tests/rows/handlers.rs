@@ -1,4 +1,5 @@
-//! Row T6 and what handlers may do: wait, panic, be cancelled, be written in another style, hand over the connection.
+//! Row T6 and what handlers may do: wait, panic, be cancelled, be written in another style, hand over the
+//! connection.
 
 use crate::client::Client;
 use crate::harness::Harness;

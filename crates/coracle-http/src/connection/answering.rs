@@ -1,0 +1,256 @@
+//! From an answer to bytes on the connection, and what comes after it.
+
+use super::{Phase, Shared};
+use crate::body::Kind;
+use crate::exchange::Exchange;
+use crate::h1::Refusal;
+use crate::h1::answer::{self, Context, Follow};
+use crate::{IntoResponse, Response, Status, Version, handling};
+use bytes::Bytes;
+use coracle_net::{Conn, Packet};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// A body up to this size is sent together with its head, from where both are put together.
+const JOIN_BYTES: usize = 16 << 10;
+
+/// So much of a large body is given to the connection at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A connection that has no more than this to send is closed at once: the kernel takes it all.
+const SHORT_BYTES: usize = 64 << 10;
+
+impl Shared {
+    /// Refuses what came: says why, and closes the connection.
+    #[cold]
+    pub(crate) fn refuse(&self, conn: &mut Conn<'_>, refusal: Refusal) {
+        self.site.stats.count_refused();
+        tracing::debug!(
+            status = refusal.status.as_u16(),
+            why = refusal.why,
+            "a request was refused"
+        );
+        let mut response = (refusal.status, format!("{}\n", refusal.why)).into_response();
+        if refusal.status == Status::METHOD_NOT_ALLOWED {
+            response.headers_mut().push_static("allow", handling::ALLOWED);
+        }
+        if refusal.status == Status::SERVICE_UNAVAILABLE {
+            response.headers_mut().push_static("retry-after", "5");
+        }
+        let date = self.site.date.line(conn.lp().now());
+        let context =
+            Context { method: crate::Method::Get, modern: true, keep_alive: false, date: &date };
+        let (status, headers, body) = response.into_parts();
+        let mut out = self.site.out.borrow_mut();
+        out.clear();
+        answer::write_head(&mut out, &context, status, &headers, body.len());
+        out.extend_from_slice(body.as_bytes().unwrap_or_default());
+        conn.write_slice(&out);
+        self.phase.set(Phase::Closing);
+        conn.close();
+    }
+
+    /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
+    pub(crate) fn write_head(
+        &self,
+        now: Instant,
+        exchange: &Exchange,
+        response: &Response,
+        out: &mut Vec<u8>,
+    ) -> answer::Written {
+        let date = self.site.date.line(now);
+        let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
+        let context = Context {
+            method: exchange.owned.method,
+            modern: exchange.owned.version != Version::Http10,
+            keep_alive: exchange.keep_alive && !unread && !self.site.stopping.get(),
+            date: &date,
+        };
+        let (status, headers) = (response.status(), response.headers());
+        answer::write_head(out, &context, status, headers, response.body().len())
+    }
+
+    /// Sends an answer whose body is there.
+    pub(crate) fn respond(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        response: Response,
+    ) {
+        if let Kind::Upgrade(_) = response.body().0 {
+            return self.switch(conn, exchange, response);
+        }
+        let mut out = self.site.out.borrow_mut();
+        out.clear();
+        let written = self.write_head(conn.lp().now(), &exchange, &response, &mut out);
+        let (_, _, body) = response.into_parts();
+        self.site.give_back(exchange);
+        let follows = written.follow != Follow::Nothing;
+        let rest = match body.0 {
+            _ if !follows => None,
+            Kind::Static(bytes) if bytes.len() <= JOIN_BYTES => {
+                out.extend_from_slice(bytes);
+                None
+            }
+            Kind::Bytes(bytes) if bytes.len() <= JOIN_BYTES => {
+                out.extend_from_slice(&bytes);
+                None
+            }
+            Kind::Vec(bytes) if bytes.len() <= JOIN_BYTES => {
+                out.extend_from_slice(&bytes);
+                None
+            }
+            Kind::Static(bytes) => Some(Bytes::from_static(bytes)),
+            Kind::Bytes(bytes) => Some(bytes),
+            Kind::Vec(bytes) => Some(bytes.into()),
+            Kind::File { file, offset, len } => {
+                conn.write_slice(&out);
+                drop(out);
+                return self.send_file(conn, file, offset, len, written.keep_alive);
+            }
+            Kind::Stream { .. } | Kind::Upgrade(_) => None, // not here
+        };
+        conn.write_slice(&out);
+        self.count_written(out.len());
+        drop(out);
+        match rest {
+            None => self.answered(conn, written.keep_alive),
+            Some(rest) => {
+                self.phase.set(Phase::Sending);
+                let mut rare = self.rare.borrow_mut();
+                rare.get_or_insert_default().download = Some((rest, written.keep_alive));
+                drop(rare);
+                self.send_on(conn);
+            }
+        }
+    }
+
+    /// Goes on with an answer that is too big for one go.
+    pub(super) fn send_on(&self, conn: &mut Conn<'_>) {
+        loop {
+            let mut rare = self.rare.borrow_mut();
+            let download = rare.as_mut().and_then(|rare| rare.download.take());
+            let Some((mut rest, keep_alive)) = download else { return };
+            let piece = rest.split_to(rest.len().min(PIECE_BYTES));
+            let over = rest.is_empty();
+            if let Some(rare) = rare.as_mut().filter(|_| !over) {
+                rare.download = Some((rest, keep_alive));
+            }
+            drop(rare);
+            self.count_written(piece.len());
+            conn.write(piece);
+            if over {
+                break self.answered(conn, keep_alive);
+            }
+            if !conn.writable() {
+                break; // until `on_ready`
+            }
+        }
+    }
+
+    fn send_file(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        file: std::fs::File,
+        offset: u64,
+        len: u64,
+        keep_alive: bool,
+    ) {
+        let file = match conn.lp().adopt(std::os::fd::OwnedFd::from(file)) {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::error!("cannot send a file: {error}");
+                return conn.abort(); // its head has promised it
+            }
+        };
+        self.phase.set(Phase::Sending);
+        let count = usize::try_from(len).unwrap_or(usize::MAX);
+        let shared = Rc::clone(self);
+        conn.write_then(Packet::file(file, offset, count), move |conn| {
+            let close = coracle_loop::demux::Operation::Close { handle: file };
+            conn.lp().operate(close, |_, _| ());
+            shared.answered(conn, keep_alive);
+            shared.go_on(conn);
+            Ok(())
+        });
+    }
+
+    /// Hands the connection to another protocol.
+    fn switch(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, response: Response) {
+        if !exchange.upgrade {
+            self.site.give_back(exchange);
+            return self
+                .refuse(conn, Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade"));
+        }
+        let (_, mut headers, body) = response.into_parts();
+        let Kind::Upgrade(upgrade) = body.0 else { unreachable!("who calls has looked") };
+        let mut out = self.site.out.borrow_mut();
+        out.clear();
+        headers.remove("connection");
+        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n");
+        for (name, value) in headers.iter() {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        conn.write_slice(&out);
+        drop(out);
+        self.site.give_back(exchange);
+        self.phase.set(Phase::Switched);
+        conn.set_idle_timeout(None);
+        if self.paused.replace(false) {
+            conn.resume();
+        }
+        upgrade(conn);
+    }
+
+    /// The answer is written, in a callback that goes on with what has come.
+    #[inline]
+    pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
+        if let Some(rare) = &mut *self.rare.borrow_mut() {
+            rare.upload = None;
+            rare.handler = None;
+        }
+        if keep_alive {
+            self.phase.set(Phase::Head);
+            self.since.set(conn.lp().now());
+        } else {
+            self.close(conn);
+        }
+    }
+
+    /// After an answer that was not written by a callback with the input in its hands: has that looked at.
+    pub(crate) fn go_on(&self, conn: &mut Conn<'_>) {
+        if self.phase.get() != Phase::Head {
+            return;
+        }
+        let paused = self.paused.replace(false);
+        if self.left.replace(false) || paused {
+            if !paused {
+                conn.pause();
+            }
+            conn.resume(); // then what waits is shown again
+        } else {
+            self.rest(conn);
+        }
+    }
+
+    pub(crate) fn count_written(&self, count: usize) {
+        self.written.set(self.written.get() + count as u64);
+    }
+
+    /// Closes the connection when everything is sent, however long the client takes for it.
+    pub(crate) fn close(&self, conn: &mut Conn<'_>) {
+        self.phase.set(Phase::Closing);
+        if conn.output_bytes() <= SHORT_BYTES {
+            conn.close();
+        } else {
+            conn.write_then(Bytes::new(), |conn| {
+                conn.close();
+                Ok(())
+            });
+        }
+    }
+}

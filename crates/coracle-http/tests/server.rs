@@ -1,0 +1,160 @@
+//! Servers with several loops, real sockets and threads: starting, stopping, and what goes wrong at that.
+
+use coracle_http::{Request, Running, Server, Settings};
+use coracle_loop::demux::Backend;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// No case takes longer than this, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Epoll, Backend::Poll, Backend::Select];
+
+fn connect(running: &Running) -> TcpStream {
+    let address: SocketAddr = running.local_addresses()[0].ip().expect("an IP address");
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream
+}
+
+/// What comes until the end.
+fn rest(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it ends, and is text");
+    text
+}
+
+/// What comes until the body of the next answer is there.
+fn answer(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(b"!") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("the answer ends in !");
+        text.push(byte[0]);
+    }
+    String::from_utf8(text).expect("text")
+}
+
+#[test]
+fn q4_stopping_server_finishes_what_is_under_way() {
+    for backend in BACKENDS {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begun);
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let running = server
+            .start(move |req: &Request<'_>| {
+                count.fetch_add(1, Ordering::SeqCst);
+                if req.path() == "/slow" {
+                    coracle_coro::sleep(Duration::from_millis(200)).expect("it is not cancelled");
+                }
+                "done!"
+            })
+            .unwrap();
+        let mut idle = connect(&running);
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(answer(&mut idle).ends_with("\r\n\r\ndone!"));
+        let silent = connect(&running);
+        let mut slow = connect(&running);
+        slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let patience = Instant::now() + PATIENCE;
+        while begun.load(Ordering::SeqCst) < 2 {
+            assert!(Instant::now() < patience, "the request does not arrive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.stop();
+        let text = rest(slow);
+        assert!(
+            text.contains("\r\nconnection: close\r\n") && text.ends_with("\r\n\r\ndone!"),
+            "{text}"
+        );
+        assert_eq!((rest(idle), rest(silent)), (String::new(), String::new()));
+        let requests = running.stats().requests;
+        running.join().unwrap();
+        assert_eq!(requests, 2, "{backend}");
+    }
+}
+
+#[test]
+fn g1_each_loop_may_have_an_app_of_its_own() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(3);
+    let running = server
+        .start_each(move || {
+            let own = Rc::new(count.fetch_add(1, Ordering::SeqCst)); // it cannot leave its thread
+            Ok(move |_: &Request<'_>| format!("app {own}!"))
+        })
+        .unwrap();
+    assert_eq!(made.load(Ordering::SeqCst), 3);
+    for _ in 0..20 {
+        let mut stream = connect(&running);
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        assert!(rest(stream).contains("\r\n\r\napp "));
+    }
+    assert_eq!(running.stats().requests, 20);
+    running.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn g1_app_that_cannot_be_made_stops_the_server() {
+    type App = fn(&Request<'_>) -> &'static str;
+    let count = AtomicUsize::new(0);
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2);
+    let server = server.on_init(|_| panic!("it does not begin"));
+    let refused = server.start_each(move || match count.fetch_add(1, Ordering::SeqCst) {
+        0 => Ok((|_: &Request<'_>| "never") as App),
+        _ => Err(io::Error::other("there is no database")),
+    });
+    assert_eq!(refused.unwrap_err().to_string(), "there is no database");
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1);
+    let refused = server.serve_each(|| Err::<App, _>(io::Error::other("nor here")));
+    assert_eq!(refused.unwrap_err().to_string(), "nor here");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let settings = Settings { limit_headers: 1000, ..Settings::default() };
+    let refused =
+        Server::bind("127.0.0.1:0").unwrap().settings(settings).start(|_: &Request<'_>| "");
+    assert!(refused.unwrap_err().to_string().contains("limit_headers"));
+}
+
+#[test]
+fn t6_handlers_wait_on_every_loop() {
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2);
+    let running = server
+        .start(|_: &Request<'_>| {
+            coracle_coro::sleep(Duration::from_millis(20)).expect("it is not cancelled");
+            "rested!"
+        })
+        .unwrap();
+    let mut streams: Vec<_> = (0..64).map(|_| connect(&running)).collect();
+    for stream in &mut streams {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    }
+    for stream in &mut streams {
+        assert!(answer(stream).ends_with("rested!"));
+    }
+    running.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn i8_client_for_whom_there_is_no_room_gets_a_503() {
+    let settings = Settings { limit_connections: 1, ..Settings::default() };
+    let server = Server::bind("127.0.0.1:0").unwrap().settings(settings).loops(1);
+    let running = server.start(|_: &Request<'_>| "served!").unwrap();
+    let mut first = connect(&running);
+    first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(answer(&mut first).ends_with("served!"));
+    let second = rest(connect(&running));
+    assert!(second.starts_with("HTTP/1.1 503 Service Unavailable\r\nretry-after: "), "{second}");
+    drop(first);
+    running.stop();
+    running.join().unwrap();
+}
