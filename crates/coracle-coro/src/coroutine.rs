@@ -93,6 +93,27 @@ pub fn current() -> Coroutine {
     Coroutine(Sleeper::of_caller())
 }
 
+/// Whether the caller may wait: a coroutine may, and a plain thread; a callback of a loop may not, it would be a panic.
+///
+/// For code that has work to [`offload`](crate::offload()) where that can be waited for, and does it there and then
+/// where it cannot.
+///
+/// ```
+/// use coracle_loop::Loop;
+///
+/// assert!(coracle_coro::may_wait());
+/// coracle_coro::run(|| {
+///     assert!(coracle_coro::may_wait());
+///     Loop::current().unwrap().defer(|_| assert!(!coracle_coro::may_wait()));
+///     coracle_coro::yield_now();
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn may_wait() -> bool {
+    crate::current::with(|frame| frame.is_some()) || coracle_loop::Loop::current().is_none()
+}
+
 /// Tells a coroutine from every other of the process.
 ///
 /// ```

@@ -124,7 +124,7 @@ mod waits_for;
 
 pub use big_stack::on_big_stack;
 pub use cancelled::is_cancelled;
-pub use coroutine::{Coroutine, CoroutineId, current};
+pub use coroutine::{Coroutine, CoroutineId, current, may_wait};
 pub use deadline::{deadline, timeout};
 #[doc(inline)]
 pub use future::{block_on, spawn_future};

@@ -1,0 +1,429 @@
+//! Answers that are shorter on the wire: gzip, brotli, zstd, as the client likes.
+
+use super::accept_encoding::{Coding, choose};
+use super::{Middleware, Next, vary};
+use crate::body::Kind;
+use crate::{Body, BodyWriter, MediaType, Request, Response, Status};
+use bytes::Bytes;
+use std::io::{self, Write};
+
+/// Shorter answers are not worth it.
+const LEAST_BYTES: u64 = 256;
+
+/// Longer ones are compressed on a thread of the worker pool, in the meantime of which others are served.
+const OFFLOAD_BYTES: usize = 32 << 10;
+
+/// Longer ones, if they are in memory, are sent as they are: what they are compressed to is in memory, too.
+const LIMIT_COMPRESSED_BYTES: u64 = 64 << 20;
+
+/// A window of 128 KiB in zstd and 64 KiB in brotli, so that a stream costs no megabytes.
+const ZSTD_WINDOW: u32 = 17;
+const BROTLI_WINDOW: u32 = 16;
+
+/// Compresses answers that are text, by gzip, brotli or zstd, if the client can read them.
+///
+/// ```
+/// use coracle_http::middleware::Compression;
+/// use coracle_http::{App, OwnedRequest, Router};
+///
+/// let app = Router::new(()).with(Compression::new()).get("/", |_, _| "ahoy ".repeat(1000));
+/// let request = OwnedRequest::new("GET", "/").with_header("Accept-Encoding", "gzip, br").unwrap();
+/// let response = app.call(&request.request());
+/// assert_eq!(response.headers().get("content-encoding"), Some("br"));
+/// assert!(response.body().len().unwrap() < 100);
+/// ```
+///
+/// What is left as it is: bodies of fewer than 256 bytes or, in memory, more than 64 MiB, files, parts
+/// (`Content-Range`), what is coded already or says `Cache-Control: no-transform`, and all that is not text: images,
+/// archives. Streams are compressed while they are written; a flush goes through.
+///
+/// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
+/// (the attack is called BREACH). Leave such routes out.
+#[derive(Debug, Clone)]
+pub struct Compression {
+    least_bytes: u64,
+}
+
+impl Compression {
+    /// All that is text, from 256 bytes on.
+    pub fn new() -> Compression {
+        Compression { least_bytes: LEAST_BYTES }
+    }
+
+    /// All that is text, from so many bytes on.
+    #[must_use]
+    pub fn from_bytes(mut self, bytes: u64) -> Compression {
+        self.least_bytes = bytes;
+        self
+    }
+
+    fn is_worth_it(&self, response: &Response) -> bool {
+        let status = response.status();
+        let headers = response.headers();
+        let is_plain = status.is_success() || status.is_client_error() || status.is_server_error();
+        let has_body = status != Status::NO_CONTENT && status != Status::RESET_CONTENT;
+        let is_whole = status != Status::PARTIAL_CONTENT && !headers.contains("content-range");
+        let may_be = !headers.contains("content-encoding")
+            && !headers.has_token("cache-control", "no-transform");
+        is_plain
+            && has_body
+            && is_whole
+            && may_be
+            && headers.get("content-type").is_some_and(is_text)
+    }
+
+    /// Whether the body is of a kind and a length that is compressed.
+    fn takes(&self, body: &Body) -> bool {
+        let bounded = |len: u64| (self.least_bytes..=LIMIT_COMPRESSED_BYTES).contains(&len);
+        match &body.0 {
+            Kind::Static(_) | Kind::Bytes(_) | Kind::Vec(_) => body.len().is_some_and(bounded),
+            Kind::Stream { len, .. } => len.is_none_or(|len| len >= self.least_bytes),
+            _ => false,
+        }
+    }
+}
+
+impl Default for Compression {
+    fn default() -> Compression {
+        Compression::new()
+    }
+}
+
+impl Middleware for Compression {
+    fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response {
+        let mut response = next.run(req);
+        if !self.is_worth_it(&response) || !self.takes(response.body()) {
+            return response;
+        }
+        vary::add(&mut response, "accept-encoding");
+        let Some(coding) = req.header("accept-encoding").and_then(choose) else { return response };
+        let body = match response.take_body().0 {
+            Kind::Static(bytes) => whole(coding, Bytes::from_static(bytes)),
+            Kind::Bytes(bytes) => whole(coding, bytes),
+            Kind::Vec(bytes) => whole(coding, bytes.into()),
+            Kind::Stream { writer, .. } => Ok(Body::stream(move |out| stream(coding, writer, out))),
+            other => Err(Body(other)),
+        };
+        match body {
+            Ok(body) => response.set_body(body),
+            Err(body) => {
+                response.set_body(body);
+                return response;
+            }
+        }
+        response.headers_mut().remove("content-length");
+        response.headers_mut().remove("accept-ranges");
+        weaken(&mut response);
+        response.headers_mut().insert_static("content-encoding", coding.name());
+        response
+    }
+}
+
+/// The same to whoever reads it, but not to the byte.
+fn weaken(response: &mut Response) {
+    if let Some(tag) = response.headers().get("etag").filter(|tag| tag.starts_with('"')) {
+        let weak = format!("W/{tag}");
+        // It was a value, and still is.
+        let _ = response.headers_mut().insert("etag", weak);
+    }
+}
+
+/// Compresses what is there; gives it back if that does not make it shorter, or nobody has time for it.
+fn whole(coding: Coding, bytes: Bytes) -> Result<Body, Body> {
+    let input = bytes.clone();
+    let compress = move || -> io::Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(input.len() / 3);
+        let mut encoder = Encoder::new(coding, &mut out)?;
+        encoder.write_all(&input)?;
+        encoder.finish()?;
+        Ok(out)
+    };
+    let compressed = if bytes.len() < OFFLOAD_BYTES || !coracle_coro::may_wait() {
+        compress()
+    } else {
+        coracle_coro::offload(compress).and_then(|compressed| compressed)
+    };
+    match compressed {
+        Ok(compressed) if compressed.len() < bytes.len() => Ok(Body::from(compressed)),
+        _ => Err(Body::from(bytes)),
+    }
+}
+
+fn stream(coding: Coding, writer: crate::body::Writer, out: &mut BodyWriter<'_>) -> io::Result<()> {
+    let mut encoder = Encoder::new(coding, out)?;
+    writer(&mut BodyWriter::new(&mut encoder))?;
+    encoder.finish()
+}
+
+enum Encoder<W: Write> {
+    Gzip(flate2::write::GzEncoder<W>),
+    Brotli(Box<brotli::CompressorWriter<W>>),
+    Zstd(zstd::Encoder<'static, W>),
+}
+
+impl<W: Write> Encoder<W> {
+    fn new(coding: Coding, out: W) -> io::Result<Encoder<W>> {
+        Ok(match coding {
+            Coding::Gzip => {
+                Encoder::Gzip(flate2::write::GzEncoder::new(out, flate2::Compression::new(6)))
+            }
+            Coding::Brotli => {
+                let quality = 4;
+                Encoder::Brotli(Box::new(brotli::CompressorWriter::new(
+                    out,
+                    8 << 10,
+                    quality,
+                    BROTLI_WINDOW,
+                )))
+            }
+            Coding::Zstd => {
+                let mut encoder = zstd::Encoder::new(out, 3)?;
+                encoder.window_log(ZSTD_WINDOW)?;
+                Encoder::Zstd(encoder)
+            }
+        })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Encoder::Gzip(encoder) => encoder.finish().map(drop),
+            // Its end is written when it is dropped, where errors would be lost: so it is flushed before.
+            Encoder::Brotli(mut encoder) => encoder.flush().map(|()| drop(encoder.into_inner())),
+            Encoder::Zstd(encoder) => encoder.finish().map(drop),
+        }
+    }
+}
+
+impl<W: Write> Write for Encoder<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Encoder::Gzip(encoder) => encoder.write(bytes),
+            Encoder::Brotli(encoder) => encoder.write(bytes),
+            Encoder::Zstd(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Encoder::Gzip(encoder) => encoder.flush(),
+            Encoder::Brotli(encoder) => encoder.flush(),
+            Encoder::Zstd(encoder) => encoder.flush(),
+        }
+    }
+}
+
+/// Whether a media type is of a kind that becomes shorter.
+fn is_text(value: &str) -> bool {
+    const OTHERS: [&str; 7] = [
+        "application/javascript",
+        "application/json",
+        "application/manifest+json",
+        "application/wasm",
+        "application/xml",
+        "application/x-ndjson",
+        "image/svg+xml",
+    ];
+    let Some(kind) = MediaType::parse(value) else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    // Events are small and come one by one; a proxy that buffers compressed streams would hold them back.
+    let text = essence.starts_with("text/") && essence != "text/event-stream";
+    text || kind.is_json() || essence.ends_with("+xml") || OTHERS.contains(&essence.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::middleware::etag;
+    use crate::{App, IntoResponse, OwnedRequest, Router};
+    use std::io::Read;
+
+    fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        match coding {
+            "gzip" => flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap(),
+            "br" => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut plain).unwrap(),
+            "zstd" => zstd::Decoder::new(bytes).unwrap().read_to_end(&mut plain).unwrap(),
+            other => panic!("{other}"),
+        };
+        plain
+    }
+
+    fn bytes(response: &mut Response) -> Vec<u8> {
+        let body = response.take_body();
+        if let Some(bytes) = body.as_bytes() {
+            return bytes.to_vec();
+        }
+        let Kind::Stream { writer, .. } = body.0 else { panic!("a stream") };
+        let mut all = Vec::new();
+        writer(&mut BodyWriter::new(&mut all)).unwrap();
+        all
+    }
+
+    fn ask(path: &str, accepted: &str) -> Response {
+        let long = |_: &(), _: &Request<'_>| "ahoy ".repeat(1000);
+        let typed = |kind: &'static str| {
+            move |_: &(), _: &Request<'_>| {
+                long(&(), &OwnedRequest::new("GET", "/").request())
+                    .into_response()
+                    .with_header("content-type", kind)
+            }
+        };
+        let app = Router::new(())
+            .with(Compression::new())
+            .with(etag)
+            .get("/text", long)
+            .get("/huge", |_, _| "ahoy ".repeat(100_000))
+            .get("/short", |_, _| "ahoy")
+            .get("/png", typed("image/png"))
+            .get("/json", typed("application/problem+json"))
+            .get("/svg", typed("image/svg+xml; charset=utf-8"))
+            .get("/events", typed("text/event-stream"))
+            .get("/coded", move |_, _| {
+                "ahoy ".repeat(1000).into_response().with_header("Content-Encoding", "x")
+            })
+            .get("/part", move |_, _| (Status::PARTIAL_CONTENT, "ahoy ".repeat(1000)))
+            .get("/keep", move |_, _| {
+                "ahoy ".repeat(1000).into_response().with_header("Cache-Control", "no-transform")
+            })
+            .get("/random", |_, _| {
+                let mut state = 1_u32;
+                let noise = std::iter::repeat_with(|| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as u8
+                });
+                noise
+                    .take(1000)
+                    .collect::<Vec<u8>>()
+                    .into_response()
+                    .with_header("content-type", "text/plain")
+            })
+            .get("/stream", |_, _| {
+                Body::stream(|out| {
+                    for _ in 0..1000 {
+                        out.write_all(b"ahoy ")?;
+                    }
+                    out.flush()
+                })
+                .into_response()
+                .with_header("content-type", "text/plain")
+            });
+        let request =
+            OwnedRequest::new("GET", path).with_header("accept-encoding", accepted).unwrap();
+        app.call(&request.request())
+    }
+
+    #[test]
+    fn j11_answers_are_compressed_by_what_the_client_likes() {
+        for coding in ["gzip", "br", "zstd"] {
+            for (path, plain) in [
+                ("/text", 5000),
+                ("/stream", 5000),
+                ("/json", 5000),
+                ("/svg", 5000),
+                ("/huge", 500_000),
+            ] {
+                let mut response = ask(path, coding);
+                assert_eq!(response.headers().get("content-encoding"), Some(coding), "{path}");
+                assert_eq!(response.headers().get("vary"), Some("accept-encoding"));
+                let body = bytes(&mut response);
+                assert!(body.len() < plain / 20, "{path} {coding}: {}", body.len());
+                assert_eq!(
+                    decoded(coding, &body),
+                    "ahoy ".repeat(plain / 5).as_bytes(),
+                    "{path} {coding}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn j11_what_is_not_worth_it_stays() {
+        for path in ["/short", "/png", "/events", "/coded", "/part", "/keep", "/none"] {
+            let response = ask(path, "gzip");
+            assert_ne!(response.headers().get("content-encoding"), Some("gzip"), "{path}");
+            assert!(!response.headers().contains("vary"), "{path}");
+        }
+        let mut response = ask("/random", "gzip");
+        assert_eq!(response.headers().get("content-encoding"), None);
+        assert_eq!(bytes(&mut response).len(), 1000);
+        let response = ask("/text", "gzip;q=0");
+        assert_eq!(response.headers().get("content-encoding"), None);
+        assert_eq!(
+            response.headers().get("vary"),
+            Some("accept-encoding"),
+            "a cache must not mix them up"
+        );
+    }
+
+    #[test]
+    fn j11_a_tag_becomes_weak_and_is_still_known() {
+        let response = ask("/text", "gzip");
+        let tag = response.headers().get("etag").unwrap().to_owned();
+        assert!(tag.starts_with("W/\""), "{tag}");
+        let app = Router::new(())
+            .with(Compression::new())
+            .with(etag)
+            .get("/text", |_, _| "ahoy ".repeat(1000));
+        let request =
+            OwnedRequest::new("GET", "/text").with_header("accept-encoding", "gzip").unwrap();
+        let request = request.with_header("if-none-match", &tag).unwrap();
+        assert_eq!(app.call(&request.request()).status(), Status::NOT_MODIFIED);
+    }
+
+    #[test]
+    fn j11_a_flush_goes_through() {
+        for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+            struct Seen(Vec<u8>, usize);
+            impl Write for Seen {
+                fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                    self.0.extend_from_slice(bytes);
+                    Ok(bytes.len())
+                }
+                fn flush(&mut self) -> io::Result<()> {
+                    self.1 = self.0.len();
+                    Ok(())
+                }
+            }
+            let mut seen = Seen(Vec::new(), 0);
+            {
+                let mut encoder = Encoder::new(coding, &mut seen).unwrap();
+                encoder.write_all(b"first").unwrap();
+                encoder.flush().unwrap();
+                std::mem::forget(encoder); // as if the rest never came
+            }
+            assert!(seen.1 > 0, "{coding:?}: it was passed on, flush and all");
+            let mut plain = [0; 5];
+            match coding {
+                Coding::Gzip => {
+                    flate2::read::GzDecoder::new(&seen.0[..]).read_exact(&mut plain).unwrap()
+                }
+                Coding::Brotli => {
+                    brotli::Decompressor::new(&seen.0[..], 4096).read_exact(&mut plain).unwrap()
+                }
+                Coding::Zstd => {
+                    zstd::Decoder::new(&seen.0[..]).unwrap().read_exact(&mut plain).unwrap()
+                }
+            }
+            assert_eq!(&plain, b"first", "{coding:?}");
+        }
+    }
+
+    #[test]
+    fn j11_an_error_of_the_writer_or_the_client_ends_the_stream() {
+        for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+            let failing: crate::body::Writer = Box::new(|_| Err(io::Error::other("no more")));
+            let mut all = Vec::new();
+            let error = stream(coding, failing, &mut BodyWriter::new(&mut all)).unwrap_err();
+            assert_eq!(error.to_string(), "no more");
+            let endless: crate::body::Writer = Box::new(|out| {
+                let mut state = 1_u32;
+                loop {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    out.write_all(&state.to_be_bytes())?;
+                }
+            });
+            let mut little = [0_u8; 100];
+            assert!(stream(coding, endless, &mut BodyWriter::new(&mut &mut little[..])).is_err());
+        }
+    }
+}
