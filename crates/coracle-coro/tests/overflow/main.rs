@@ -39,7 +39,7 @@ fn sink(errand: &str, backend: Backend) -> io::Result<()> {
             yield_now();
             if big { on_big_stack(2 << 20, || recurse(0)).unwrap() } else { recurse(0) }
         })?;
-        neighbours.map(|one| one.join().unwrap());
+        neighbours.into_iter().for_each(|one| one.join().unwrap());
         println!("{:?}", sinking.join().map_err(|_| "it has panicked"));
         Ok(())
     })
