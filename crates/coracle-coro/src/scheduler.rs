@@ -471,14 +471,18 @@ impl Scheduler {
     fn take_stack(&self, task: &Task) -> io::Result<Stack> {
         let pool = self.pool()?;
         let mut stack = pool.take(task.size.get()).or_else(|_| {
-            // Those that are over may have some.
-            self.spare.borrow().iter().for_each(|spare| drop(spare.coroutine.take()));
+            self.give_back_spare_stacks();
             pool.take(task.size.get())
         })?;
         if let Some(name) = &task.sleeper_ref().name {
             stack.set_name(&**name);
         }
         Ok(stack)
+    }
+
+    /// Gives the stacks that tasks have kept which are over back to the pool.
+    pub(crate) fn give_back_spare_stacks(&self) {
+        self.spare.borrow().iter().for_each(|spare| drop(spare.coroutine.take()));
     }
 
     /// The stacks of this loop.

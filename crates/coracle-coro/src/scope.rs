@@ -105,7 +105,8 @@ where
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Has `f` run as a coroutine of this loop, which may borrow what outlives the scope.
+    /// Has `f` run as a coroutine of this loop, which may borrow what outlives the scope. With a name, or a
+    /// stack of another size: [`Builder::spawn_scoped`](crate::Builder::spawn_scoped).
     ///
     /// There is no handle to join: it writes its result to what it has borrowed. For a result of each there is
     /// [`join_all`](crate::join_all()).
@@ -151,6 +152,19 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() -> io::Result<()> + 'scope,
     {
+        self.spawn_with(None, StackSize::default(), spawned, f);
+    }
+
+    /// The same, with a name and a stack of a certain size.
+    pub(crate) fn spawn_with<F>(
+        &'scope self,
+        name: Option<Box<str>>,
+        size: StackSize,
+        spawned: &'static Location<'static>,
+        f: F,
+    ) where
+        F: FnOnce() -> io::Result<()> + 'scope,
+    {
         let children = Rc::clone(&self.children);
         let body: Box<dyn FnOnce() -> io::Result<()> + 'scope> = Box::new(f);
         // SAFETY: only the lifetime changes. `scope` does not return, and is not unwound, before `living`
@@ -161,7 +175,7 @@ impl<'scope> Scope<'scope, '_> {
             unsafe { std::mem::transmute(body) };
         children.living.set(children.living.get() + 1);
         let child = Child { body: Some(body), living: Living(children) };
-        let coroutine = start(None, StackSize::default(), spawned, move || child.run());
+        let coroutine = start(name, size, spawned, move || child.run());
         let coroutine = coroutine.coroutine().clone();
         if self.children.cancelled.get() {
             coroutine.cancel();

@@ -5,6 +5,7 @@ use crate::current;
 use crate::inherit::Inheritance;
 use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
+use crate::scope::Scope;
 use crate::sleeper::Sleeper;
 use crate::task::Sent;
 use coracle_loop::{Loop, LoopHandle};
@@ -150,6 +151,36 @@ impl Builder {
     {
         let size = self.size()?;
         start_on(handle, self.name, size, Location::caller(), f)
+    }
+
+    /// As [`Scope::spawn`].
+    ///
+    /// # Errors
+    /// As [`Builder::spawn`]: then `f` is not run, and the scope goes on.
+    ///
+    /// ```
+    /// use coracle_coro::{Builder, scope};
+    ///
+    /// coracle_coro::run(|| {
+    ///     let text = String::from("borrowed");
+    ///     scope(|scope| {
+    ///         let deep = Builder::new().name("deep").stack_size(8 << 20);
+    ///         deep.spawn_scoped(scope, || {
+    ///             assert_eq!((text.len(), coracle_coro::current().name()), (8, Some("deep")));
+    ///             Ok(())
+    ///         })
+    ///     })
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn_scoped<'scope, F>(self, scope: &'scope Scope<'scope, '_>, f: F) -> io::Result<()>
+    where
+        F: FnOnce() -> io::Result<()> + 'scope,
+    {
+        let size = self.size()?;
+        scope.spawn_with(self.name, size, Location::caller(), f);
+        Ok(())
     }
 
     fn size(&self) -> io::Result<StackSize> {

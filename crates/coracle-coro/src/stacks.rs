@@ -19,8 +19,8 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-/// So many stacks of each size stay as they are, however long nobody needs them. A loop that never has more
-/// coroutines than this at a time never looks.
+/// So many stacks of each size keep 16 KiB of memory, however long nobody needs them. A loop that never has more
+/// coroutines than this at a time never looks, and they keep all they have.
 const KEEP_WARM: usize = 64;
 
 /// How long after the last look, or the peak, the loop looks what can go.
@@ -121,6 +121,7 @@ fn look_after(lp: &Loop, pause: Duration) {
     lp.after(pause, |lp| {
         let scheduler = Scheduler::of(lp);
         let Ok(pool) = scheduler.pool() else { return };
+        scheduler.give_back_spare_stacks(); // to be trimmed like the others
         match scheduler.trimming().look(pool, scheduler.living()) {
             Some(pause) => look_after(lp, pause),
             None => scheduler.look_for_deadlock(lp), // which it cannot do while a timer is set

@@ -66,6 +66,7 @@ suite! {
             s2_names_and_ids_tell_coroutines_apart,
             s3_stack_is_as_large_as_asked_for,
             s3_stack_beyond_the_limit_is_refused,
+            s3_children_of_a_scope_have_names_and_stacks_as_asked_for,
             s5_ready_coroutines_run_in_the_order_they_were_spawned,
             s27_every_coroutine_has_its_own_locals,
             s27_locals_are_dropped_with_their_coroutine_and_may_wait,
@@ -301,6 +302,7 @@ suite! {
     sim: {
         stacks::{
             s45_what_is_needed_now_and_then_stays,
+            s45_stacks_that_are_kept_for_the_next_are_trimmed_too,
             s57_no_wake_ups_when_nothing_is_left_to_trim,
         }
         timing::{

@@ -2,7 +2,7 @@
 
 use crate::harness::{Harness, Log, MS, Noted};
 use coracle_coro::{
-    Builder, current, on_big_stack, park, sleep, spawn, spawn_now, spawn_on, yield_now,
+    Builder, current, on_big_stack, park, scope, sleep, spawn, spawn_now, spawn_on, yield_now,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -136,6 +136,31 @@ pub(crate) fn s3_stack_beyond_the_limit_is_refused(h: &Harness) {
     h.run(|| {
         let refused = Builder::new().stack_size(usize::MAX).spawn(|| ()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        Ok(())
+    });
+}
+
+pub(crate) fn s3_children_of_a_scope_have_names_and_stacks_as_asked_for(h: &Harness) {
+    h.run(|| {
+        let (used, name) = (Cell::new(0), RefCell::new(None));
+        scope(|scope| {
+            let builder = Builder::new().name("deep").stack_size(8 << 20);
+            builder.spawn_scoped(scope, || {
+                name.replace(current().name().map(String::from));
+                used.set(use_stack(1 << 20));
+                Ok(())
+            })?;
+            let refused = Builder::new().stack_size(usize::MAX).spawn_scoped(scope, || Ok(()));
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+            Ok(())
+        })?;
+        assert_eq!((used.get(), name.take().as_deref()), (1, Some("deep")));
+        // The first error cancels the rest, whoever has spawned it.
+        let result = scope(|scope| {
+            scope.spawn(park);
+            Builder::new().spawn_scoped(scope, || Err(ErrorKind::NotFound.into()))
+        });
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound);
         Ok(())
     });
 }

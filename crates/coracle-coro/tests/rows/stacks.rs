@@ -55,6 +55,18 @@ pub(crate) fn s45_what_is_needed_now_and_then_stays(h: &Harness) {
     });
 }
 
+/// A debug build keeps none.
+pub(crate) fn s45_stacks_that_are_kept_for_the_next_are_trimmed_too(h: &Harness) {
+    keep_warm(&h.lp);
+    h.run(|| {
+        peak(700);
+        while stack_stats().in_use > 1 || stack_stats().warm > 64 {
+            sleep(50 * MS)?;
+        }
+        Ok(())
+    });
+}
+
 pub(crate) fn s57_no_wake_ups_when_nothing_is_left_to_trim(h: &Harness) {
     keep_warm(&h.lp);
     let turns = Rc::new(Cell::new(0));
