@@ -44,7 +44,7 @@ fn s45_the_stack_that_came_back_last_is_handed_out_first() {
 #[test]
 fn s45_a_used_stack_works_as_a_new_one_does() {
     let pool = pool();
-    for round in 0..50 {
+    for round in 0..40 {
         let coroutine = use_stack(take(&pool), round * 4096);
         assert!(coroutine.is_done());
         drop(coroutine);
