@@ -225,9 +225,10 @@ impl Frame {
     /// Leaves the coroutine until the wait with this ticket has ended.
     #[inline]
     pub(crate) fn wait(&self, ticket: u64, waits_for: WaitsFor) {
-        self.task.ticket.set(ticket);
+        let task = &*self.task;
+        task.ticket.set(ticket);
         self.waiting.set(Waiting { what: waits_for, since: self.scheduler().now() });
-        self.task.state.set(State::Waiting);
+        task.state.set(State::Waiting);
         self.suspend();
     }
 
@@ -308,14 +309,9 @@ impl Frame {
         assert!(self.scheduler().is_turning(), "{REFUSAL}");
     }
 
-    /// As [`assert_may_park`](Frame::assert_may_park), and the loop it is on.
+    /// The loop it is on.
     #[inline]
-    pub(crate) fn loop_to_wait_on(&self) -> &Loop {
-        assert!(
-            self.no_park.get() == 0,
-            "a wait inside `no_park`: what is in there must not be interrupted by other coroutines"
-        );
-        assert!(self.lp.is_current(), "{REFUSAL}");
+    pub(crate) fn lp(&self) -> &Loop {
         &self.lp
     }
 

@@ -29,7 +29,7 @@ use crate::stacks::Trimming;
 use crate::task::{Key, Sent, Stamps, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
-use coracle_loop::{Loop, LoopHandle};
+use coracle_loop::{Clock, Loop, LoopHandle};
 use coracle_stack::{Coroutine, CoroutineResult, Pool, Stack, StackSize};
 use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -74,8 +74,8 @@ pub(crate) struct Scheduler {
     emptied: Cell<Vec<(Key, u64)>>,
     /// A deferred job is on its way that runs those who are ready, or is running.
     awake: Cell<bool>,
-    /// The loop's time when it last ran coroutines.
-    now: Cell<Instant>,
+    /// The loop's time.
+    clock: Clock,
     stamps: Stamps,
     counters: Counters,
     /// Somebody runs the loop until no coroutine is left.
@@ -110,7 +110,7 @@ impl Scheduler {
             inbox: Arc::default(),
             emptied: Cell::default(),
             awake: Cell::new(false),
-            now: Cell::new(lp.now()),
+            clock: lp.clock(),
             stamps: Stamps::new(lp.now()),
             counters: Counters::new(lp.now()),
             stop_when_empty: Cell::new(false),
@@ -176,12 +176,7 @@ impl Scheduler {
     /// Runs `f` as a coroutine of its own at once, until it waits, gives way, or is over. Only in a callback of
     /// the loop: nothing of it is borrowed, and no coroutine runs.
     #[inline]
-    pub(crate) fn spawn_now<F, T>(
-        &self,
-        lp: &Loop,
-        spawned: &'static Location<'static>,
-        f: F,
-    ) -> JoinHandle<T>
+    pub(crate) fn spawn_now<F, T>(&self, spawned: &'static Location<'static>, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + 'static,
         T: 'static,
@@ -193,9 +188,10 @@ impl Scheduler {
             self.keep(Arc::new(sleeper))
         });
         let handle = task.renew(&self.handle, id, None, spawned, f);
-        self.now.set(lp.now());
         self.admit(&task, StackSize::default());
-        self.resume(task);
+        if self.resume(&task) {
+            self.remove(task);
+        }
         handle
     }
 
@@ -234,7 +230,7 @@ impl Scheduler {
         task.sleeper_ref().settle(self, task.key());
         task.size.set(size);
         task.ticket.set(0);
-        task.spawned_at.set(self.stamps.stamp(self.now.get()));
+        task.spawned_at.set(self.stamps.stamp(self.now()));
         if let Some(member) = self.group.get() {
             member.entered();
         }
@@ -333,14 +329,15 @@ impl Scheduler {
         &self.inbox
     }
 
-    /// The wait with this ticket has ended: whoever is still in it goes on at once, ahead of the queue. Only for
-    /// what the loop itself calls, with nothing borrowed: a completion.
+    /// What it waits for is there: it goes on at once, ahead of the queue, unless its wait was ended by something
+    /// else, so that it is in the queue. Only for what the loop itself calls, with nothing borrowed: a completion.
     #[inline]
-    pub(crate) fn resume_now(&self, lp: &Loop, task: Rc<Task>, ticket: u64) {
-        if task.ticket.get() == ticket {
+    pub(crate) fn resume_now(&self, task: &Rc<Task>) {
+        if task.ticket.get() != 0 {
             task.ticket.set(0);
-            self.now.set(lp.now());
-            self.resume(task);
+            if self.resume(task) {
+                self.remove(Rc::clone(task));
+            }
         }
     }
 
@@ -352,7 +349,6 @@ impl Scheduler {
     }
 
     fn run_ready(&self, lp: &Loop) {
-        self.now.set(lp.now());
         self.counters.begin_turn(lp.now());
         let mut left = RESUMES_PER_TURN;
         while left > 0 {
@@ -370,7 +366,9 @@ impl Scheduler {
                         self.futures_behind.set(null());
                         self.futures_due.set(true);
                     }
-                    self.resume(task);
+                    if self.resume(&task) {
+                        self.remove(task);
+                    }
                 }
                 None => {
                     self.awake.set(false);
@@ -416,15 +414,16 @@ impl Scheduler {
         self.deadlock.take()
     }
 
-    /// Runs a coroutine until it waits, gives way, or is over.
+    /// Runs a coroutine until it waits, gives way, or is over. True if it is over, and to be removed.
     #[inline]
-    fn resume(&self, task: Rc<Task>) {
+    fn resume(&self, task: &Rc<Task>) -> bool {
         let mut place = task.coroutine.borrow_mut();
         if task.state.get() == State::New
-            && let Err(error) = self.start(&task, &mut place)
+            && let Err(error) = self.start(task, &mut place)
         {
             drop(place);
-            return self.give_up(task, &error);
+            give_up(task, &error);
+            return true;
         }
         task.state.set(State::Running);
         self.counters.count_switch();
@@ -437,10 +436,10 @@ impl Scheduler {
             if cfg!(debug_assertions) {
                 self.census.note(*task.sleeper().spawned, coroutine.stack());
             }
-            drop(place);
             self.trimming.note_freed(self.living());
-            self.remove(task);
+            return true;
         }
+        false
     }
 
     /// On the stack that the former coroutine of the task has left there, or on another.
@@ -457,14 +456,6 @@ impl Scheduler {
             }
         }
         Ok(())
-    }
-
-    #[cold]
-    fn give_up(&self, task: Rc<Task>, error: &io::Error) {
-        let coroutine = task.sleeper().to_string();
-        tracing::error!(coroutine, %error, "a coroutine cannot start");
-        task.give_up();
-        self.remove(task);
     }
 
     #[inline(never)]
@@ -526,7 +517,7 @@ impl Scheduler {
         }
         if !self.awake.get() {
             // It was resumed by a completion, and nobody follows who would count.
-            self.counters.begin_turn(self.now.get());
+            self.counters.begin_turn(self.now());
             self.counters.end_turn(self.waiting());
         }
         // One is the table's, and one is ours; others may be of a list that somebody has just made.
@@ -636,10 +627,10 @@ impl Scheduler {
 
     // --- Seeing ----------------------------------------------------------------------------------------
 
-    /// The loop's time when it last came to its coroutines.
+    /// The loop's time, which stands still while coroutines run.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        self.now.get()
+        self.clock.now()
     }
 
     pub(crate) fn stamps(&self) -> &Stamps {
@@ -677,6 +668,13 @@ impl Scheduler {
         let tasks = self.tasks.borrow();
         tasks.values().filter(|task| !task.is_spare.get()).cloned().collect()
     }
+}
+
+#[cold]
+fn give_up(task: &Task, error: &io::Error) {
+    let coroutine = task.sleeper().to_string();
+    tracing::error!(coroutine, %error, "a coroutine cannot start");
+    task.give_up();
 }
 
 /// See [`Scheduler::hold`].

@@ -212,15 +212,23 @@ impl Sleeper {
     /// Begins a wait; returns its ticket. Only by the one who waits.
     #[inline]
     pub(crate) fn begin(&self) -> u64 {
-        let ticket = (self.word.load(Ordering::Relaxed) >> STATE_BITS) + 1;
-        let open = ticket << STATE_BITS;
         match self.home {
-            // Nobody knows of this wait before its waker was given away, and what strikes it comes from this
-            // thread.
-            Home::Loop { .. } => self.word.store(open, Ordering::Release),
-            Home::Thread(_) | Home::Future(_) => self.word.store(open, Ordering::SeqCst),
+            Home::Loop { .. } => self.begin_in_coroutine(),
+            Home::Thread(_) | Home::Future(_) => {
+                let open = (self.word.load(Ordering::Relaxed) | STATE) + 1;
+                self.word.store(open, Ordering::SeqCst);
+                open >> STATE_BITS
+            }
         }
-        ticket
+    }
+
+    /// The same for who is known to be a coroutine. Nobody knows of this wait before its waker was given away, and
+    /// what strikes it comes from this thread.
+    #[inline]
+    pub(crate) fn begin_in_coroutine(&self) -> u64 {
+        let open = (self.word.load(Ordering::Relaxed) | STATE) + 1;
+        self.word.store(open, Ordering::Release);
+        open >> STATE_BITS
     }
 
     /// How the wait has ended, if it has.

@@ -47,7 +47,7 @@ where
         "cannot start a coroutine outside a loop: call it in a callback, or give it to a loop with `spawn_on`",
     );
     let inheritance = Inheritance::of_caller();
-    Scheduler::of(&lp).spawn_now(&lp, Location::caller(), move || {
+    Scheduler::of(&lp).spawn_now(Location::caller(), move || {
         inheritance.take_up();
         f()
     })

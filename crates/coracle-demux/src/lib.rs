@@ -74,7 +74,7 @@ pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 pub use fork::ForkGuard;
 pub use lent::Lent;
-pub use memory::{Memory, Payload, copy_short};
+pub use memory::{Memory, Payload, Space, copy_short};
 pub use operation::{
     Completion, FileKind, Finished, Handle, Interest, Message, Metadata, OpenOptions, Operation,
     Outcome, Outgoing, Readiness, Submitted, Token,
@@ -111,7 +111,8 @@ use std::time::{Duration, Instant};
 ///    been taken.
 /// 4. **Cancel asks.** The final completion still comes: `ECANCELED` if nothing was done, and otherwise
 ///    what was done; bytes, an accepted connection or a short count are never thrown away. Memory comes
-///    back in `payload` either way, and nothing the kernel may still touch is freed before that.
+///    back in `payload` either way, unless it was only lent, and nothing the kernel may still touch is freed
+///    before that.
 /// 5. **Close is an operation.** From `adopt` (or `socket`, or `Accepted`) to the completion of `Close`
 ///    the seam owns the descriptor. `Close` makes the handle stale at once, cancels everything in flight
 ///    on it, awaits each final completion, then closes; its own completion is the last that concerns it.
@@ -221,11 +222,12 @@ pub trait Demux {
     /// Starts an operation.
     fn submit(&mut self, operation: Operation) -> Submitted;
 
-    /// Starts an [`Operation::Receive`]. It is the same as to [`submit`](Demux::submit) one, by the shortest way:
-    /// for memory that was borrowed, nothing is moved about.
+    /// Starts an [`Operation::Receive`] into a coroutine's space, by the shortest way: where there is nothing to
+    /// do but to wait for bytes. `None` in all other cases, and then nothing was done: it is to be
+    /// [submitted](Demux::submit). The completion need not carry the space, which was only lent.
     #[inline]
-    fn receive(&mut self, socket: Handle, space: Memory) -> Submitted {
-        self.submit(Operation::Receive { socket, space })
+    fn receive_later(&mut self, _socket: Handle, _space: Space) -> Option<Token> {
+        None
     }
 
     /// Sends as much of `bytes` as can be sent at once, as send(2) on a non-blocking socket, and says how much

@@ -15,6 +15,7 @@
 
 use bytes::{Buf, Bytes};
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 /// One stretch of bytes, owned by an operation while it is in flight.
@@ -68,6 +69,23 @@ impl Memory {
         Memory(Kind::Borrowed { start: NonNull::from(space).cast(), len, writable: true })
     }
 
+    /// No bytes: what is left where memory was, or where it is kept elsewhere.
+    #[inline]
+    pub(crate) const fn nothing() -> Memory {
+        Memory(Kind::Borrowed { start: NonNull::dangling(), len: 0, writable: false })
+    }
+
+    /// Takes what is to be given back of it when an operation is over: nothing of what was only lent.
+    #[inline]
+    pub(crate) fn take_back(&mut self) -> Payload {
+        match self.0 {
+            Kind::Borrowed { .. } => Payload::Nothing,
+            Kind::Owned { .. } | Kind::Shared(_) => {
+                Payload::One(std::mem::replace(self, Memory::nothing()))
+            }
+        }
+    }
+
     /// The bytes still to be sent, or the space still to be filled.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -99,12 +117,6 @@ impl Memory {
     /// Whether it may be filled: shared memory, and what was borrowed for sending, may not.
     pub fn is_writable(&self) -> bool {
         matches!(self.0, Kind::Owned { .. } | Kind::Borrowed { writable: true, .. })
-    }
-
-    /// Whether it is borrowed space to receive into: the usual case, and quickly told.
-    #[inline]
-    pub(crate) fn is_space(&self) -> bool {
-        matches!(self.0, Kind::Borrowed { len: 1.., writable: true, .. })
     }
 
     /// How many bytes are left.
@@ -183,6 +195,49 @@ impl fmt::Debug for Memory {
             Kind::Borrowed { .. } => "borrowed",
         };
         write!(f, "Memory({kind}, {} bytes)", self.len())
+    }
+}
+
+/// Space that a parked coroutine lends for one receive: where it is, in two words.
+///
+/// ```
+/// use coracle_demux::{Memory, Space};
+///
+/// let mut bytes = [0; 16];
+/// // SAFETY: it is not touched before the space is gone.
+/// let space = unsafe { Space::borrowed(&mut bytes) }.unwrap();
+/// assert_eq!(Memory::from(space).len(), 16);
+/// ```
+#[derive(Debug)]
+pub struct Space {
+    start: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+impl Space {
+    /// Lends `space` to the kernel for one receive, without a copy. `None` if it is empty.
+    ///
+    /// # Safety
+    /// As [`Memory::borrowed_mut`].
+    #[inline]
+    pub unsafe fn borrowed(space: &mut [u8]) -> Option<Space> {
+        let len = NonZeroUsize::new(space.len())?;
+        Some(Space { start: NonNull::from(space).cast(), len })
+    }
+
+    /// The space to be filled.
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: made from a `&mut [u8]` whose owner promised not to touch it meanwhile, and `&mut self` makes
+        // this the only view.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len.get()) }
+    }
+}
+
+impl From<Space> for Memory {
+    #[inline]
+    fn from(space: Space) -> Memory {
+        Memory(Kind::Borrowed { start: space.start, len: space.len.get(), writable: true })
     }
 }
 

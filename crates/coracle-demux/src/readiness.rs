@@ -31,7 +31,7 @@ use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
 use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
-use crate::memory::{Memory, Payload};
+use crate::memory::{Memory, Payload, Space};
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
@@ -140,8 +140,8 @@ struct Slot {
     pausing: bool,
     /// The reader is a lent receive, the most frequent of all, which needs no look into the table.
     lent: bool,
-    /// The reader is a receive into the caller's memory.
-    into: bool,
+    /// The reader is a receive that was started by `receive_later`, and this is its space. The table has none.
+    space: Option<Space>,
     polls: Vec<Token>,
     /// How many operations of threads are in flight on this file.
     jobs: usize,
@@ -209,7 +209,7 @@ impl<P: Poller> Adaptor<P> {
             reader: None,
             writer: None,
             lent: false,
-            into: false,
+            space: None,
             pausing: false,
             polls: Vec::new(),
             jobs: 0,
@@ -240,6 +240,7 @@ impl<P: Poller> Adaptor<P> {
         let Some(slot) = self.slots.get_mut(handle) else { return };
         if slot.reader == Some(token) {
             slot.reader = None;
+            slot.space = None;
         } else if slot.writer == Some(token) {
             slot.writer = None;
         } else {
@@ -498,16 +499,20 @@ impl<P: Poller> Demux for Adaptor<P> {
         attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
     }
 
-    fn receive(&mut self, socket: Handle, space: Memory) -> Submitted {
-        if self.fork.check().is_ok()
-            && space.is_space()
-            && let Some(slot) = self.slots.get_mut(socket)
-            && slot.must_wait::<P>()
-        {
-            // The most frequent of all operations that are started: there is nothing to do but to wait.
-            return Submitted::Pending(slot.enlist_receive(&mut self.operations, socket, space));
+    fn receive_later(&mut self, socket: Handle, space: Space) -> Option<Token> {
+        if self.fork.is_forked() {
+            return None;
         }
-        self.submit(Operation::Receive { socket, space })
+        let slot = self.slots.get_mut(socket).filter(|slot| slot.must_wait::<P>())?;
+        // Made where it will be, as nothing else that is started is as frequent.
+        let token = self.operations.insert_with_key(|_| {
+            let operation = Operation::Receive { socket, space: Memory::nothing() };
+            InFlight { operation, handle: socket, on_thread: false, ended: false }
+        });
+        slot.reader = Some(token);
+        slot.lent = false;
+        slot.space = Some(space);
+        Some(token)
     }
 
     fn submit(&mut self, operation: Operation) -> Submitted {
@@ -611,12 +616,12 @@ impl<P: Poller> Demux for Adaptor<P> {
                     Received::End(result) => return Some(self.complete(token, result)),
                 }
             } else if let Some(slot) = self.slots.get_mut(handle)
-                && let Some(token) = slot.receive_alone::<P>()
+                && let Some(token) = slot.receive_alone()
                 && ready.intersects(READER)
             {
                 slot.ready |= ready;
-                if let Some(completion) = slot.receive_into::<P>(&mut self.operations, token) {
-                    return Some(completion);
+                if let Some(result) = slot.receive_into::<P>() {
+                    return Some(self.received_into(token, result));
                 }
             } else if let Some(handle) = self.note(key, ready)
                 && let Some(completion) = self.run(handle)

@@ -32,7 +32,7 @@ use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
-use crate::memory::{Memory, Payload};
+use crate::memory::{Payload, Space};
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
@@ -475,11 +475,11 @@ impl Demux for Uring {
         }
     }
 
-    fn receive(&mut self, socket: Handle, space: Memory) -> Submitted {
-        if self.fork.check().is_ok() && space.is_space() && self.may_receive(socket) {
-            return Submitted::Pending(self.start_receive(socket, space));
+    fn receive_later(&mut self, socket: Handle, space: Space) -> Option<Token> {
+        if self.fork.is_forked() {
+            return None;
         }
-        self.submit(Operation::Receive { socket, space })
+        self.start_receive(socket, space)
     }
 
     fn submit(&mut self, operation: Operation) -> Submitted {

@@ -119,6 +119,18 @@ impl fmt::Debug for WeakLoop {
     }
 }
 
+/// The time of a loop. See [`Loop::clock`].
+#[derive(Debug, Clone)]
+pub struct Clock(Rc<Cell<Instant>>);
+
+impl Clock {
+    /// As [`Loop::now`].
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.0.get()
+    }
+}
+
 /// The state of a loop, in cells with short borrows: callbacks run inside a turn and use the loop too, so
 /// nothing may be borrowed while they do.
 struct Inner {
@@ -185,8 +197,7 @@ impl Loop {
     /// ```
     #[inline]
     pub fn is_current(&self) -> bool {
-        let inner = |lp: &Loop| Rc::ptr_eq(&lp.inner, &self.inner);
-        CURRENT.with_borrow(|current| current.as_ref().is_some_and(inner))
+        std::ptr::eq(Arc::as_ptr(&self.inner.shared), CURRENT_SHARED.get())
     }
 
     pub(crate) fn downgrade(&self) -> WeakLoop {
@@ -203,6 +214,18 @@ impl Loop {
     #[inline]
     pub fn now(&self) -> Instant {
         self.inner.now.get()
+    }
+
+    /// That time, to be kept: it goes on with the loop. For what asks for it often, and has no loop at hand.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new().unwrap();
+    /// let clock = lp.clock();
+    /// lp.run_ready().unwrap();
+    /// assert_eq!(clock.now(), lp.now());
+    /// ```
+    pub fn clock(&self) -> Clock {
+        Clock(Rc::clone(&self.inner.now))
     }
 
     /// Which backend this loop runs on.

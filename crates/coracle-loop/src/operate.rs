@@ -5,7 +5,7 @@
 //! no allocation for either.
 
 use crate::{Loop, Timer, WeakLoop};
-use coracle_demux::{Completion, Finished, Handle, Memory, Operation, Submitted, Token};
+use coracle_demux::{Completion, Finished, Handle, Operation, Space, Submitted, Token};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -40,12 +40,20 @@ impl Targets {
     #[inline]
     fn insert(&mut self, token: Token, target: Target) {
         let index = token.index();
-        if index >= self.places.len() {
-            self.places.resize_with(index + 1, || None);
-        }
-        let old = self.places[index].replace(target);
+        let place = match self.places.get_mut(index) {
+            Some(place) => place,
+            None => self.grow(index),
+        };
+        let old = place.replace(target);
         debug_assert!(old.is_none(), "an index is used by one operation at a time");
         std::mem::forget(old); // `None`: there is nothing to drop
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, index: usize) -> &mut Option<Target> {
+        self.places.resize_with(index + 1, || None);
+        &mut self.places[index]
     }
 }
 
@@ -68,20 +76,20 @@ impl Loop {
         submitted
     }
 
-    /// Starts an [`Operation::Receive`], as [`submit`](Loop::submit) does, by the shortest way. Loop thread only.
+    /// Starts an [`Operation::Receive`] into a coroutine's space, as [`submit`](Loop::submit) does, by the
+    /// shortest way: where there is nothing to do but to wait for bytes. `None` in all other cases, and then
+    /// nothing was done. Loop thread only.
     #[inline]
-    pub fn receive<T: Complete + 'static>(
+    pub fn receive_later<T: Complete + 'static>(
         &self,
         socket: Handle,
-        space: Memory,
+        space: Space,
         who: &Rc<T>,
         tag: u32,
-    ) -> Submitted {
-        let submitted = self.inner.demux.borrow_mut().receive(socket, space);
-        if let Submitted::Pending(token) = submitted {
-            self.expect_completion(token, Rc::clone(who) as Rc<dyn Complete>, tag);
-        }
-        submitted
+    ) -> Option<Token> {
+        let token = self.inner.demux.borrow_mut().receive_later(socket, space)?;
+        self.expect_completion(token, Rc::clone(who) as Rc<dyn Complete>, tag);
+        Some(token)
     }
 
     /// Sends what can be sent at once, as send(2) on a non-blocking socket, and says how much that was; the rest

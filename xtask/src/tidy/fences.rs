@@ -36,6 +36,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-demux/src/socket.rs", "an address as bytes"),
     ("crates/coracle-demux/src/tcp.rs", "socket options that rustix does not know"),
     ("crates/coracle-demux/src/uring.rs", "the rings shared with the kernel"),
+    ("crates/coracle-demux/tests/contract/lending.rs", "space as a parked coroutine lends it"),
     ("crates/coracle-hook/src/accept.rs", "accept(2), with the caller's pointers"),
     ("crates/coracle-hook/src/bytes.rs", "read(2) and write(2), with the caller's pointers"),
     ("crates/coracle-hook/src/child.rs", "wait4(2), with the caller's pointers"),

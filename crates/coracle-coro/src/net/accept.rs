@@ -91,7 +91,7 @@ impl Acceptor {
                 return known;
             }
             let place = Place::default();
-            let ticket = self.queue.join(caller.lp, waiter.waker(), &place);
+            let ticket = self.queue.join(caller.lp(), waiter.waker(), &place);
             let woken = waiter.wait(caller.limit(self.socket.read_timeout.get()));
             self.queue.state.borrow_mut().line.leave(ticket);
             place.take().unwrap_or_else(|| woken.result().and(Err(Errno::CANCELED.into())))

@@ -10,7 +10,7 @@ pub(super) fn receive(socket: &Rc<Socket>, space: &mut [u8]) -> io::Result<usize
     if space.is_empty() {
         return Ok(receive_from(socket, space)?.count);
     }
-    socket.receive(socket.read_timeout.get(), space)
+    socket.receive(space)
 }
 
 pub(super) fn receive_from(socket: &Rc<Socket>, space: &mut [u8]) -> io::Result<Message> {

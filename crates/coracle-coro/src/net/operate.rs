@@ -22,17 +22,18 @@ use crate::failures;
 use crate::net::socket::Socket;
 use crate::scheduler::Scheduler;
 use crate::sync::line::Line;
-use crate::task::Task;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, Completion, Finished, Memory, Message, Operation, Outcome, Outgoing, Payload,
+    Address, Completion, Finished, Memory, Message, Operation, Outcome, Outgoing, Payload, Space,
     Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::thread;
@@ -48,10 +49,10 @@ thread_local! {
     static IN_OPERATION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The coroutine that calls, which may wait, and its loop.
+/// The coroutine that calls, which may wait. It was not cancelled when it began, or is shielded.
+#[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     frame: &'a Frame,
-    pub(super) lp: &'a Loop,
 }
 
 /// Calls `act` with the coroutine that calls.
@@ -62,15 +63,15 @@ pub(super) struct Caller<'a> {
 /// # Panics
 /// In a callback, and inside `no_park`.
 #[inline]
-pub(super) fn with_caller<R>(act: impl FnOnce(&Caller<'_>) -> io::Result<R>) -> io::Result<R> {
+pub(super) fn with_caller<R>(act: impl FnOnce(Caller<'_>) -> io::Result<R>) -> io::Result<R> {
     current::with(|frame| {
         let Some(frame) = frame else { return Err(refuse()) };
-        let lp = frame.loop_to_wait_on();
-        let cancelled = frame.sleeper.is_cancelled() && !frame.is_shielded();
-        if cancelled || thread::panicking() {
+        frame.assert_may_park();
+        let caller = Caller { frame };
+        if caller.is_cancelled() || thread::panicking() {
             return Err(refuse_cancelled());
         }
-        act(&Caller { frame, lp })
+        act(caller)
     })
 }
 
@@ -107,10 +108,16 @@ fn refuse_cancelled() -> io::Error {
     Errno::CANCELED.into()
 }
 
-impl Caller<'_> {
+impl<'a> Caller<'a> {
+    /// Its loop.
+    #[inline]
+    pub(super) fn lp(self) -> &'a Loop {
+        self.frame.lp()
+    }
+
     /// Fails if `scheduler` is not that of the caller's loop.
     #[inline]
-    pub(super) fn check_home(&self, scheduler: &Weak<Scheduler>) -> io::Result<()> {
+    pub(super) fn check_home(self, scheduler: &Weak<Scheduler>) -> io::Result<()> {
         if std::ptr::eq(scheduler.as_ptr(), self.frame.scheduler()) {
             Ok(())
         } else {
@@ -120,17 +127,23 @@ impl Caller<'_> {
 
     /// The earliest of the deadlines around the caller, and of one that is `timeout` from now.
     #[inline]
-    pub(super) fn limit(&self, timeout: Option<Duration>) -> Option<Instant> {
+    pub(super) fn limit(self, timeout: Option<Duration>) -> Option<Instant> {
         let around = self.frame.deadline.get(); // in a shield, that of the shield
         match timeout {
             None => around,
-            Some(timeout) => earlier(around, Some(self.lp.deadline(timeout))),
+            Some(timeout) => earlier(around, Some(self.lp().deadline(timeout))),
         }
+    }
+
+    /// Whether there is no deadline around the caller.
+    #[inline]
+    fn has_time(self) -> bool {
+        self.frame.deadline.get().is_none()
     }
 
     /// An operation was done at once. Now and then, that is the moment to let others have their turn.
     #[inline]
-    pub(super) fn done_at_once(&self) {
+    pub(super) fn done_at_once(self) {
         let count = AT_ONCE.get() + 1;
         AT_ONCE.set(count);
         if count >= OPERATIONS_PER_TURN {
@@ -139,14 +152,14 @@ impl Caller<'_> {
     }
 
     #[cold]
-    fn give_way(&self) {
+    fn give_way(self) {
         AT_ONCE.set(0);
         self.frame.give_way();
     }
 
     /// Takes in an operation that was over at once.
     #[inline]
-    fn done(&self, landing: &Landing, finished: Finished) -> io::Result<usize> {
+    fn done(self, landing: &Landing, finished: Finished) -> io::Result<usize> {
         self.done_at_once();
         match finished.result {
             Ok(Outcome::Count(count)) => Ok(count),
@@ -158,39 +171,48 @@ impl Caller<'_> {
         }
     }
 
-    /// Parks until the operation has come to its final completion. When `limit` has passed, or the caller is
-    /// cancelled, that is asked for.
+    /// Parks until the operation has come to its final completion. If the caller is cancelled meanwhile, that is
+    /// asked for.
+    ///
+    /// Only if it has let nobody run since it was not cancelled. A cancel that comes from another thread at this
+    /// moment strikes later, in a turn of the loop.
     #[inline]
-    fn wait_for(
-        &self,
-        landing: &Landing,
-        token: Token,
-        limit: Option<Instant>,
-    ) -> io::Result<usize> {
+    fn wait_for(self, landing: &Landing, token: Token) -> io::Result<usize> {
         landing.token.set(Some(token));
         let ticket = self.park_in(landing);
         let must_not_unwind = MustNotUnwind;
-        let result = if limit.is_some() || self.is_cancelled() {
-            self.wait_within(landing, token, limit, None)
-        } else {
-            self.leave(landing, ticket);
-            match landing.take() {
-                Landed::Count(count) => Ok(count),
-                Landed::Other => landing.tell_other(None),
-                Landed::Nothing => {
-                    let asked = self.ask_for_end(token, ticket);
-                    self.wait_within(landing, token, limit, asked)
-                }
+        self.leave(landing, ticket);
+        let result = match landing.take() {
+            Landed::Count(count) => Ok(count),
+            Landed::Other => landing.tell_other(None),
+            Landed::Nothing => {
+                let asked = self.ask_for_end(token, ticket);
+                self.wait_on(landing, token, None, asked)
             }
         };
         std::mem::forget(must_not_unwind);
         result
     }
 
-    /// The same with a limit, or after something has struck: `asked` for the end of it, if it is given.
-    #[cold]
+    /// The same for who may be cancelled, and with a `limit`: when that has passed, the end of the operation is
+    /// asked for as well.
     fn wait_within(
-        &self,
+        self,
+        landing: &Landing,
+        token: Token,
+        limit: Option<Instant>,
+    ) -> io::Result<usize> {
+        landing.token.set(Some(token));
+        let must_not_unwind = MustNotUnwind;
+        let result = self.wait_on(landing, token, limit, None);
+        std::mem::forget(must_not_unwind);
+        result
+    }
+
+    /// The same after something has struck: `asked` for the end of it, if it is given.
+    #[inline(never)]
+    fn wait_on(
+        self,
         landing: &Landing,
         token: Token,
         limit: Option<Instant>,
@@ -200,12 +222,14 @@ impl Caller<'_> {
             let ticket = self.park_in(landing);
             let mut timer = None;
             if asked.is_none() {
+                // After the wait was begun: whoever cancels says so first and then looks for a wait. One sees the
+                // other.
                 if self.is_cancelled() {
-                    self.lp.cancel(token);
+                    self.lp().cancel(token);
                     asked = Some(Errno::CANCELED);
                 } else if let Some(limit) = limit {
                     let sleeper = Arc::clone(&self.frame.sleeper);
-                    timer = Some(self.lp.at(limit, move |_| {
+                    timer = Some(self.lp().at(limit, move |_| {
                         sleeper.end_and_tell(ticket, Woken::TimedOut);
                     }));
                 }
@@ -225,23 +249,19 @@ impl Caller<'_> {
 
     /// Begins a wait for what lands there.
     #[inline]
-    fn park_in(&self, landing: &Landing) -> u64 {
-        let ticket = self.frame.sleeper.begin();
-        landing.ticket.set(ticket);
-        landing.waiting.set(Some(Rc::clone(self.frame.task())));
-        ticket
+    fn park_in(self, landing: &Landing) -> u64 {
+        landing.waiting.set(Some(NonNull::from(self.frame)));
+        self.frame.sleeper.begin_in_coroutine()
     }
 
-    /// To be asked after a wait was begun: whoever cancels says so first and then looks for a wait. One sees the
-    /// other.
     #[inline]
-    fn is_cancelled(&self) -> bool {
+    fn is_cancelled(self) -> bool {
         self.frame.sleeper.is_cancelled() && !self.frame.is_shielded()
     }
 
     /// Leaves the coroutine, until its operation has landed or something has struck.
     #[inline]
-    fn leave(&self, landing: &Landing, ticket: u64) {
+    fn leave(self, landing: &Landing, ticket: u64) {
         IN_OPERATION.set(true);
         self.frame.wait(ticket, landing.what);
         AT_ONCE.set(0);
@@ -249,13 +269,13 @@ impl Caller<'_> {
 
     /// A wait was ended, and not by its operation: asks for the end of that, unless the caller is shielded.
     #[cold]
-    fn ask_for_end(&self, token: Token, ticket: u64) -> Option<Errno> {
+    fn ask_for_end(self, token: Token, ticket: u64) -> Option<Errno> {
         let why = match self.frame.sleeper.outcome(ticket) {
             Some(Woken::TimedOut) => Errno::TIMEDOUT,
             _ if self.frame.is_shielded() => return None,
             _ => Errno::CANCELED,
         };
-        self.lp.cancel(token);
+        self.lp().cancel(token);
         Some(why)
     }
 }
@@ -277,9 +297,8 @@ impl Drop for MustNotUnwind {
 pub(super) struct Landing {
     /// What it is, for who wants to know.
     what: WaitsFor,
-    /// The coroutine, and the ticket of its wait.
-    waiting: Cell<Option<Rc<Task>>>,
-    ticket: Cell<u64>,
+    /// The coroutine's frame, which is on its stack, and so stays where it is until this has landed.
+    waiting: Cell<Option<NonNull<Frame>>>,
     /// The operation in flight.
     token: Cell<Option<Token>>,
     landed: Cell<Landed>,
@@ -302,7 +321,6 @@ impl Landing {
         Landing {
             what,
             waiting: Cell::new(None),
-            ticket: Cell::new(0),
             token: Cell::new(None),
             landed: Cell::default(),
             other: Cell::new(None),
@@ -311,7 +329,7 @@ impl Landing {
 
     /// Takes in the result. Who waits for it is to be [resumed](go_on).
     #[inline]
-    fn land(&self, completion: Completion) -> Option<Rc<Task>> {
+    fn land(&self, completion: Completion) -> Option<NonNull<Frame>> {
         let Completion { result, payload, .. } = completion;
         if !matches!(payload, Payload::Many(_)) {
             std::mem::forget(payload); // nothing of it is its own: it was lent, or is empty
@@ -357,10 +375,20 @@ impl Landing {
 
 /// Runs the coroutine whose operation has landed. Nothing of the descriptor's is held here: the coroutine may be
 /// its last owner, and drop it.
+///
+/// # Safety
+/// This is a turn of its loop, and it has not gone on since it waits for what has landed.
 #[inline]
-fn go_on(lp: &Loop, scheduler: &Scheduler, task: Rc<Task>, ticket: u64) {
+unsafe fn go_on(lp: &Loop, coroutine: NonNull<Frame>) {
+    // SAFETY: it is parked, so that its frame is there; not for long, if this is its end.
+    let frame = unsafe { coroutine.as_ref() };
+    // SAFETY: a loop keeps its scheduler, and this is a turn of it.
+    let scheduler = unsafe { &*std::ptr::from_ref(frame.scheduler()) };
+    // SAFETY: a second one of the same count, which is not given back. When the coroutine is over, and drops the
+    // first, the scheduler has another.
+    let task = ManuallyDrop::new(unsafe { std::ptr::read(frame.task()) });
     IN_OPERATION.set(false);
-    scheduler.resume_now(lp, task, ticket);
+    scheduler.resume_now(&task);
     // Whoever waits for an operation again is in no deadlock.
     if !IN_OPERATION.get() {
         scheduler.look_around(lp);
@@ -391,14 +419,25 @@ impl Lane {
         Lane { turn: Cell::new(TurnState::Free), line, landing: Landing::new(what) }
     }
 
-    /// The caller's turn on this lane; first come, first served.
+    /// Whether it is nobody's turn on this lane.
     #[inline]
+    fn is_free(&self) -> bool {
+        self.turn.get() == TurnState::Free
+    }
+
+    /// The caller's turn on this lane, which is free.
+    #[inline]
+    fn take(&self) -> Turn<'_> {
+        self.turn.set(TurnState::Taken);
+        Turn(self)
+    }
+
+    /// The caller's turn on this lane; first come, first served.
     fn take_turn(&self, limit: Option<Instant>) -> io::Result<Turn<'_>> {
-        if self.turn.get() == TurnState::Free {
-            self.turn.set(TurnState::Taken);
-        } else {
-            self.wait_for_turn(limit)?;
+        if self.is_free() {
+            return Ok(self.take());
         }
+        self.wait_for_turn(limit)?;
         Ok(Turn(self))
     }
 
@@ -406,7 +445,7 @@ impl Lane {
     fn wait_for_turn(&self, limit: Option<Instant>) -> io::Result<()> {
         // It may let others run: before the lane is looked at.
         let waiter = Waiter::new().waiting_for(self.landing.what);
-        if self.turn.get() == TurnState::Free {
+        if self.is_free() {
             self.turn.set(TurnState::Taken);
             return Ok(());
         }
@@ -454,12 +493,12 @@ impl Complete for Socket {
     #[inline]
     fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
         let lane = if tag == READING { &self.reading } else { &self.writing };
-        let ticket = lane.landing.ticket.get();
         let waiting = lane.landing.land(completion);
-        let scheduler = self.scheduler.upgrade();
         drop(self);
-        if let (Some(task), Some(scheduler)) = (waiting, scheduler) {
-            go_on(lp, &scheduler, task, ticket);
+        if let Some(coroutine) = waiting {
+            // SAFETY: an operation is told to its socket in a turn of the loop it was submitted to, by a coroutine
+            // of that loop; and this has just landed.
+            unsafe { go_on(lp, coroutine) };
         }
     }
 }
@@ -469,36 +508,53 @@ impl Socket {
     #[inline]
     fn take_turn<'a>(
         &self,
-        caller: &Caller<'_>,
+        caller: Caller<'_>,
         lane: &'a Lane,
         limit: Option<Instant>,
     ) -> io::Result<Turn<'a>> {
-        if !std::ptr::eq(self.home, caller.frame.scheduler()) {
-            return Err(wrong_loop());
-        }
+        caller.check_home(&self.scheduler)?;
         let turn = lane.take_turn(limit)?;
         if self.is_gone() { Err(Errno::BADF.into()) } else { Ok(turn) }
     }
 
+    /// Whether nothing stands against an operation on one of its lanes: it is open, the caller is of its loop, and
+    /// nobody else uses the lane.
+    #[inline]
+    fn is_free(&self, caller: Caller<'_>, lane: &Lane) -> bool {
+        std::ptr::eq(self.home.get(), caller.frame.scheduler()) && lane.is_free()
+    }
+
     /// Receives once, straight into `space`.
     #[inline]
-    pub(super) fn receive(
-        self: &Rc<Self>,
-        timeout: Option<Duration>,
-        space: &mut [u8],
-    ) -> io::Result<usize> {
+    pub(super) fn receive(self: &Rc<Self>, space: &mut [u8]) -> io::Result<usize> {
         with_caller(|caller| {
-            let limit = caller.limit(timeout);
-            let _turn = self.take_turn(caller, &self.reading, limit)?;
+            let lane = &self.reading;
             // SAFETY: this returns after the operation's final completion, in whatever way it ends, and `space`
             // is exclusively borrowed until then. A coroutine that never goes on is leaked with its stack.
-            let space = unsafe { Memory::borrowed_mut(space) };
-            let landing = &self.reading.landing;
-            match caller.lp.receive(self.handle, space, self, READING) {
-                Submitted::Done(finished) => caller.done(landing, finished),
-                Submitted::Pending(token) => caller.wait_for(landing, token, limit),
+            let lent = unsafe { Space::borrowed(space) };
+            // The shortest way, which is the most frequent.
+            if self.read_timeout.get().is_none()
+                && caller.has_time()
+                && self.is_free(caller, lane)
+                && let Some(lent) = lent
+                && let Some(token) = caller.lp().receive_later(self.handle, lent, self, READING)
+            {
+                let _turn = lane.take();
+                return caller.wait_for(&lane.landing, token);
             }
+            self.receive_within(caller, space)
         })
+    }
+
+    /// The same in all other cases.
+    #[inline(never)]
+    fn receive_within(self: &Rc<Self>, caller: Caller<'_>, space: &mut [u8]) -> io::Result<usize> {
+        let limit = caller.limit(self.read_timeout.get());
+        let _turn = self.take_turn(caller, &self.reading, limit)?;
+        // SAFETY: as in `receive`.
+        let space = unsafe { Memory::borrowed_mut(space) };
+        let receive = Operation::Receive { socket: self.handle, space };
+        self.operate(caller, READING, receive, limit)
     }
 
     /// Receives one message, straight into `space`; what else is known of it is in the answer.
@@ -525,34 +581,55 @@ impl Socket {
     /// Sends all of `bytes`, straight from there. If it ends before, what was sent is told, and the error will be
     /// back; it is told at once if nothing was sent.
     #[inline]
-    pub(super) fn send(
-        self: &Rc<Self>,
-        timeout: Option<Duration>,
-        bytes: &[u8],
-    ) -> io::Result<usize> {
+    pub(super) fn send(self: &Rc<Self>, bytes: &[u8]) -> io::Result<usize> {
         with_caller(|caller| {
-            let limit = caller.limit(timeout);
-            let _turn = self.take_turn(caller, &self.writing, limit)?;
-            self.carried.set(true);
-            let mut sent = caller.lp.try_send(self.handle, bytes)?;
-            if sent == bytes.len() {
-                caller.done_at_once();
-                return Ok(sent);
-            }
-            while sent < bytes.len() {
-                match self.send_once(caller, limit, &bytes[sent..]) {
-                    Ok(count) => sent += count,
-                    Err(error) if sent == 0 => return Err(error),
-                    Err(_) => break,
+            // The shortest way, which is the most frequent.
+            if self.is_free(caller, &self.writing) {
+                let sent = self.send_now(caller, bytes)?;
+                if sent == bytes.len() {
+                    caller.done_at_once();
+                    return Ok(sent);
                 }
+                return self.send_within(caller, bytes, Some(sent));
             }
-            Ok(sent)
+            self.send_within(caller, bytes, None)
         })
+    }
+
+    /// As much as can be sent at once.
+    #[inline]
+    fn send_now(&self, caller: Caller<'_>, bytes: &[u8]) -> io::Result<usize> {
+        self.carried.set(true);
+        caller.lp().try_send(self.handle, bytes)
+    }
+
+    /// The same in all other cases, when so many bytes were `sent`, if it was tried.
+    #[inline(never)]
+    fn send_within(
+        self: &Rc<Self>,
+        caller: Caller<'_>,
+        bytes: &[u8],
+        sent: Option<usize>,
+    ) -> io::Result<usize> {
+        let limit = caller.limit(self.write_timeout.get());
+        let _turn = self.take_turn(caller, &self.writing, limit)?;
+        let mut sent = match sent {
+            Some(sent) => sent,
+            None => self.send_now(caller, bytes)?,
+        };
+        while sent < bytes.len() {
+            match self.send_once(caller, limit, &bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
     }
 
     fn send_once(
         self: &Rc<Self>,
-        caller: &Caller<'_>,
+        caller: Caller<'_>,
         limit: Option<Instant>,
         bytes: &[u8],
     ) -> io::Result<usize> {
@@ -626,15 +703,15 @@ impl Socket {
     #[inline]
     fn operate(
         self: &Rc<Self>,
-        caller: &Caller<'_>,
+        caller: Caller<'_>,
         tag: u32,
         operation: Operation,
         limit: Option<Instant>,
     ) -> io::Result<usize> {
         let landing = if tag == READING { &self.reading.landing } else { &self.writing.landing };
-        match caller.lp.submit(operation, self, tag) {
+        match caller.lp().submit(operation, self, tag) {
             Submitted::Done(finished) => caller.done(landing, finished),
-            Submitted::Pending(token) => caller.wait_for(landing, token, limit),
+            Submitted::Pending(token) => caller.wait_within(landing, token, limit),
         }
     }
 }
@@ -649,12 +726,11 @@ pub(super) fn operate(
     what: WaitsFor,
 ) -> io::Result<()> {
     with_caller(|caller| {
-        let scheduler = Rc::downgrade(&Scheduler::of(caller.lp));
-        let single = Rc::new(Single { landing: Landing::new(what), scheduler });
+        let single = Rc::new(Single { landing: Landing::new(what) });
         let limit = caller.limit(timeout);
-        match caller.lp.submit(operation, &single, 0) {
+        match caller.lp().submit(operation, &single, 0) {
             Submitted::Done(finished) => caller.done(&single.landing, finished)?,
-            Submitted::Pending(token) => caller.wait_for(&single.landing, token, limit)?,
+            Submitted::Pending(token) => caller.wait_within(&single.landing, token, limit)?,
         };
         Ok(())
     })
@@ -663,15 +739,13 @@ pub(super) fn operate(
 /// One operation by itself.
 struct Single {
     landing: Landing,
-    scheduler: Weak<Scheduler>,
 }
 
 impl Complete for Single {
     fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
-        let ticket = self.landing.ticket.get();
-        let waiting = self.landing.land(completion);
-        if let (Some(task), Some(scheduler)) = (waiting, self.scheduler.upgrade()) {
-            go_on(lp, &scheduler, task, ticket);
+        if let Some(coroutine) = self.landing.land(completion) {
+            // SAFETY: as above.
+            unsafe { go_on(lp, coroutine) };
         }
     }
 }

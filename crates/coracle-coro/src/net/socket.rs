@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::Shutdown;
+use std::ptr::null;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -33,16 +34,14 @@ pub(super) struct Socket {
     pub(super) handle: Handle,
     /// That of its loop.
     pub(super) scheduler: Weak<Scheduler>,
-    /// The same, to compare with.
-    pub(super) home: *const Scheduler,
+    /// The same, to compare with; null when it is closed, or given away.
+    pub(super) home: Cell<*const Scheduler>,
     pub(super) reading: Lane,
     pub(super) writing: Lane,
     pub(super) read_timeout: Cell<Option<Duration>>,
     pub(super) write_timeout: Cell<Option<Duration>>,
     /// The seam may have bytes that the kernel does not have yet.
     pub(super) carried: Cell<bool>,
-    /// Closed, or given away.
-    gone: Cell<bool>,
 }
 
 /// The loop whose turn it is.
@@ -63,14 +62,13 @@ impl Socket {
     pub(super) fn of(scheduler: Weak<Scheduler>, handle: Handle) -> Rc<Socket> {
         Rc::new(Socket {
             handle,
-            home: scheduler.as_ptr(),
+            home: Cell::new(scheduler.as_ptr()),
             scheduler,
             reading: Lane::new(WaitsFor::Read(handle)),
             writing: Lane::new(WaitsFor::Write(handle)),
             read_timeout: Cell::new(None),
             write_timeout: Cell::new(None),
             carried: Cell::new(false),
-            gone: Cell::new(false),
         })
     }
 
@@ -155,13 +153,13 @@ impl Socket {
 
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
-        self.gone.get()
+        self.home.get().is_null()
     }
 
     /// Closes it, whoever uses it: who waits on it is told `EBADF`, and so is who uses it later. Does not wait.
     pub(super) fn close(&self) -> io::Result<()> {
         let lp = self.home()?;
-        self.gone.set(true);
+        self.home.set(null());
         self.reading.cancel(&lp);
         self.writing.cancel(&lp);
         close(&lp, self.handle, self.carried.get());
@@ -187,7 +185,9 @@ impl Socket {
                     sleep_until(lp.now())?;
                 }
                 detached => {
-                    self.gone.set(detached.is_ok());
+                    if detached.is_ok() {
+                        self.home.set(null());
+                    }
                     return detached;
                 }
             }
@@ -201,7 +201,7 @@ impl Drop for Socket {
         let Some(scheduler) = self.scheduler.upgrade() else {
             return; // the loop is gone, and has closed everything
         };
-        if self.gone.get() {
+        if self.is_gone() {
             return;
         }
         let (handle, carried) = (self.handle, self.carried.get());

@@ -12,7 +12,7 @@ pub(super) fn read(socket: &Rc<Socket>, space: &mut [u8]) -> io::Result<usize> {
     if space.is_empty() {
         return Ok(0);
     }
-    socket.receive(socket.read_timeout.get(), space)
+    socket.receive(space)
 }
 
 #[inline]
@@ -20,7 +20,7 @@ pub(super) fn write(socket: &Rc<Socket>, bytes: &[u8]) -> io::Result<usize> {
     if bytes.is_empty() {
         return Ok(0);
     }
-    socket.send(socket.write_timeout.get(), bytes)
+    socket.send(bytes)
 }
 
 pub(super) fn write_vectored(socket: &Rc<Socket>, stretches: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -55,7 +55,6 @@ impl<P: Poller> Adaptor<P> {
         }
         let is_poll = matches!(operation, Operation::Poll { .. });
         let lent = matches!(operation, Operation::ReceiveLent { .. });
-        let into = matches!(operation, Operation::Receive { .. });
         let reading = operation.is_receiving();
         let unannounced = retry::is_unannounced(&operation);
         let token =
@@ -65,7 +64,7 @@ impl<P: Poller> Adaptor<P> {
         } else if reading {
             slot.reader = Some(token);
             slot.lent = lent;
-            slot.into = into;
+            slot.space = None;
             if slot.ready.intersects(READER) {
                 self.run_again(handle);
             }

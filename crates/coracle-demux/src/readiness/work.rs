@@ -5,13 +5,12 @@ use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::Work;
 use crate::lent::{Lent, LentPool, Spare};
-use crate::memory::{Memory, Payload};
+use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
 use crate::poll;
 use crate::retry;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-use slotmap::SlotMap;
 use std::io;
 use std::sync::Arc;
 
@@ -99,6 +98,9 @@ impl<P: Poller> Adaptor<P> {
         if let Some(token) = reader {
             let completion = if slot.lent {
                 self.run_receive_lent(handle, token)
+            } else if slot.space.is_some() {
+                let received = self.slots[handle].receive_into::<P>();
+                received.map(|result| self.received_into(token, result))
             } else {
                 self.run_operation(handle, token)
             };
@@ -125,6 +127,14 @@ impl<P: Poller> Adaptor<P> {
             Received::Nothing => None,
             Received::End(result) => Some(self.complete(token, result)),
         }
+    }
+
+    /// The final completion of a receive into a coroutine's space, which has left its descriptor.
+    #[inline]
+    pub(super) fn received_into(&mut self, token: Token, result: io::Result<usize>) -> Completion {
+        std::mem::forget(self.operations.remove(token)); // nothing in it has to be dropped
+        let (result, payload) = (result.map(Outcome::Count), Payload::Nothing);
+        Completion { token, more: false, result, payload }
     }
 
     /// Has a descriptor looked at in the next turn: it has had its share of this one.
@@ -260,58 +270,30 @@ impl Slot {
             && matches!(self.source, Source::Owned(_))
     }
 
+    /// The receive into a coroutine's space that is in flight, if nothing else waits for this descriptor.
     #[inline]
-    pub(super) fn enlist_receive(
-        &mut self,
-        operations: &mut SlotMap<Token, InFlight>,
-        handle: Handle,
-        space: Memory,
-    ) -> Token {
-        let operation = Operation::Receive { socket: handle, space };
-        let token =
-            operations.insert(InFlight { operation, handle, on_thread: false, ended: false });
-        self.reader = Some(token);
-        self.lent = false;
-        self.into = true;
-        token
-    }
-
-    /// The receive into the caller's memory that is in flight, if nothing else waits for this descriptor.
-    #[inline]
-    pub(super) fn receive_alone<P: Poller>(&self) -> Option<Token> {
-        if !P::EDGE || !self.into || self.lent || self.writer.is_some() || !self.polls.is_empty() {
+    pub(super) fn receive_alone(&self) -> Option<Token> {
+        if self.space.is_none() || self.writer.is_some() || !self.polls.is_empty() {
             return None;
         }
         self.reader
     }
 
-    /// Receives into the memory of the only operation in flight, and completes it if it has come to something.
-    #[inline]
-    pub(super) fn receive_into<P: Poller>(
-        &mut self,
-        operations: &mut SlotMap<Token, InFlight>,
-        token: Token,
-    ) -> Option<Completion> {
-        let Operation::Receive { space: memory, .. } = &mut operations[token].operation else {
-            unreachable!("it is a receive");
+    /// Receives into a coroutine's space. If that comes to something, the receive has left the descriptor.
+    #[inline(always)]
+    pub(super) fn receive_into<P: Poller>(&mut self) -> Option<io::Result<usize>> {
+        let space = self.space.as_mut()?.as_mut_slice();
+        let Some(received) = attempt::receive(self.source.as_fd(), self.kind, space) else {
+            self.ready -= READER;
+            return None;
         };
-        let space = memory.as_mut_slice().expect("it was checked that it can be filled");
-        let result = match attempt::receive(self.source.as_fd(), self.kind, space) {
-            Some(Ok(count)) => {
-                let short = count < space.len();
-                self.used_up::<P>(short);
-                Ok(Outcome::Count(count))
-            }
-            Some(Err(error)) => Err(error),
-            None => {
-                self.ready -= READER;
-                return None;
-            }
-        };
+        let short = received.as_ref().is_ok_and(|&count| count < space.len());
+        if received.is_ok() {
+            self.used_up::<P>(short);
+        }
         self.reader = None;
-        let payload = Payload::One(std::mem::take(memory));
-        std::mem::forget(operations.remove(token)); // there is nothing left in it that is worth moving it about
-        Some(Completion { token, more: false, result, payload })
+        self.space = None;
+        Some(received)
     }
 
     #[inline(always)]

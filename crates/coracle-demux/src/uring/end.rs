@@ -72,11 +72,13 @@ impl Uring {
             return None;
         }
         let result = decode(entry.result());
+        if let (Operation::Receive { space, .. }, Ok(count)) = (&mut in_flight.operation, result) {
+            let (short, payload) = ((count as usize) < space.len(), space.take_back());
+            let handle = in_flight.handle;
+            std::mem::forget(self.operations.remove(token)); // there is nothing left in it
+            return Some(self.received_into(handle, token, (count, short), entry.flags(), payload));
+        }
         match in_flight.operation {
-            Operation::Receive { .. } if result.is_ok() => {
-                let count = result.unwrap_or_default() as usize;
-                Some(self.received_into(token, count, entry.flags()))
-            }
             Operation::ReceiveLent { .. } => self.received_lent(token, result, entry.flags(), more),
             Operation::Send { .. } | Operation::Receive { .. }
                 if matches!(result, Err(Errno::AGAIN | Errno::INTR)) =>
@@ -264,24 +266,27 @@ impl Uring {
         Completion { token, more: false, result, payload }
     }
 
-    /// Bytes were received into the memory of an operation, which has ended.
+    /// So many bytes were received into the memory of an operation, which has ended, and whether there was room
+    /// for more.
     #[inline]
-    fn received_into(&mut self, token: Token, count: usize, flags: u32) -> Completion {
-        let ended = self.operations.remove(token).expect("an operation ends once");
-        let Operation::Receive { space, .. } = ended.operation else {
-            unreachable!("only a receive comes here");
-        };
-        if let Some(slot) = self.slots.get_mut(ended.handle) {
-            let short = count > 0 && count < space.len();
-            slot.drained = short && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(flags);
+    fn received_into(
+        &mut self,
+        handle: Handle,
+        token: Token,
+        (count, short): (u32, bool),
+        flags: u32,
+        payload: Payload,
+    ) -> Completion {
+        if let Some(slot) = self.slots.get_mut(handle) {
+            let emptied = short && count > 0;
+            slot.drained = emptied && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(flags);
             slot.reader = None;
             slot.in_flight -= 1;
             if slot.closer.is_some() {
-                self.close_if_idle(ended.handle);
+                self.close_if_idle(handle);
             }
         }
-        let (result, payload) = (Ok(Outcome::Count(count)), Payload::One(space));
-        Completion { token, more: false, result, payload }
+        Completion { token, more: false, result: Ok(Outcome::Count(count as usize)), payload }
     }
 
     /// Goes on with a close that has waited for the last operation in flight.

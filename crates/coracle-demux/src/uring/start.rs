@@ -6,7 +6,7 @@ use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::{self, Work};
 use crate::lent::Lent;
-use crate::memory::{Memory, Payload};
+use crate::memory::{Payload, Space};
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Submitted, Token,
 };
@@ -84,28 +84,23 @@ impl Uring {
         Submitted::Pending(token)
     }
 
-    /// Whether nothing stands against a receive from a socket.
+    /// Starts a receive into space that a coroutine has lent, unless something stands against it.
     #[inline]
-    pub(super) fn may_receive(&self, socket: Handle) -> bool {
-        self.slots.get(socket).is_some_and(|slot| {
+    pub(super) fn start_receive(&mut self, socket: Handle, mut space: Space) -> Option<Token> {
+        let slot = self.slots.get_mut(socket).filter(|slot| {
             slot.reader.is_none()
                 && slot.closer.is_none()
                 && slot.kind.is_socket()
                 && matches!(slot.source, Source::Owned(_))
-        })
-    }
-
-    /// Starts a receive into space that a coroutine has lent, from a socket against which nothing stands.
-    #[inline]
-    pub(super) fn start_receive(&mut self, socket: Handle, mut space: Memory) -> Token {
-        let slot = &mut self.slots[socket];
+        })?;
         let fd = Fd(slot.source.raw());
-        let room = space.as_mut_slice().expect("it was looked at before");
+        let room = space.as_mut_slice();
         let entry = opcode::Recv::new(fd, room.as_mut_ptr(), length(room.len()))
             .ioprio(if slot.drained { POLL_FIRST } else { 0 })
             .build();
-        let token = self.operations.insert(InFlight {
-            operation: Operation::Receive { socket, space },
+        // Made where it will be, as nothing else that is started is as frequent.
+        let token = self.operations.insert_with_key(|_| InFlight {
+            operation: Operation::Receive { socket, space: space.into() },
             handle: socket,
             stage: Stage::Kernel,
             cancelled: false,
@@ -115,7 +110,7 @@ impl Uring {
         slot.in_flight += 1;
         self.with_kernel += 1;
         self.push(&entry.user_data(token.data().as_ffi()));
-        token
+        Some(token)
     }
 
     /// Starts the sending or receiving of a message. By the call itself where that may come to something, as on

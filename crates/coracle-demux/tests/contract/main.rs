@@ -7,6 +7,7 @@
 mod closing;
 mod files;
 mod harness;
+mod lending;
 mod polling;
 mod receiving;
 mod sending;
@@ -56,6 +57,14 @@ suite! {
         rule_11_missing_file_is_an_error,
         rule_11_read_at_the_end_gives_nothing,
         rule_11_stat_tells_the_size,
+    }
+    lending::{
+        rule_04_cancelled_receive_leaves_lent_space_alone,
+        rule_05_close_ends_a_receive_into_lent_space,
+        rule_06_lent_space_is_filled_however_the_receive_was_started,
+        rule_06_lent_space_learns_the_end_of_the_stream,
+        rule_07_second_receive_into_lent_space_is_refused,
+        rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space,
     }
     polling::{
         a7_poll_is_one_shot,
