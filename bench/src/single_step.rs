@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 const QUIET: Duration = Duration::from_millis(200);
 /// It is not waited for longer than this, or than the load took, which tells how slow everything is: ends of
 /// connections take their time as well. Some programs wake up now and then for ever.
-const LIMIT_SETTLE: Duration = Duration::from_secs(10);
+const LIMIT_SETTLE: Duration = Duration::from_secs(30);
 /// What it executes then may be this share of all; more, and the count says nothing.
 const LIMIT_AFTER: f64 = 0.1;
 
