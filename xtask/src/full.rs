@@ -108,8 +108,7 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     steps.push(once("cancelling under load", storm));
 
     let mut stacks = sanitized(root, "address", "-Zsanitizer=address");
-    // As optimised as it gets: what an optimiser makes of aliasing and of thread-locals is to be seen here.
-    stacks.args(["--release", "-p", "coracle-stack", "-p", "coracle-coro"]);
+    optimised(&mut stacks).args(["-p", "coracle-stack", "-p", "coracle-coro"]);
     // Not what is said of memory, since the sanitizer has its own.
     stacks.args(["--", "--skip", "s60_", "--skip", "t5_", "--skip", "memory_falls"]);
     // Variables lie on the stacks, not elsewhere, and faults are handled by us and by std.
@@ -153,6 +152,14 @@ fn sanitized(root: &Path, name: &str, flags: &str) -> Command {
     // It is slow, and finds in few seeds what it finds in many.
     command.env("CORACLE_SEEDS", "50");
     command
+}
+
+/// Optimised, for what an optimiser makes of aliasing and of thread-locals; but each crate by itself, or every test
+/// program would take minutes.
+fn optimised(command: &mut Command) -> &mut Command {
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    command.arg("--release")
 }
 
 /// Runs a step, shows what it prints, and keeps what the page wants.

@@ -15,10 +15,12 @@
 //! they are still when every loop has done what was posted to it, and no coroutine has come meanwhile, does.
 
 use crate::leak;
+use crate::primitive::{
+    self, AtomicBool, AtomicU64, AtomicUsize, Lock, Loop, LoopHandle, PostError,
+};
 use crate::scheduler::Scheduler;
-use coracle_loop::{Loop, LoopHandle, PostError};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 /// One that was entered: in the upper half of a count how many there ever were, in the lower those not over.
@@ -38,7 +40,7 @@ struct Place {
     /// How many are on their way to it, of those that are placed by their number.
     coming: AtomicUsize,
     /// The names of those that are parked for good.
-    leaked: Mutex<Vec<String>>,
+    leaked: Lock<Vec<String>>,
 }
 
 impl Place {
@@ -47,12 +49,8 @@ impl Place {
             handle,
             count: AtomicU64::new(0),
             coming: AtomicUsize::new(0),
-            leaked: Mutex::default(),
+            leaked: Lock::new(Vec::new()),
         }
-    }
-
-    fn leaked(&self) -> MutexGuard<'_, Vec<String>> {
-        self.leaked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,13 +80,15 @@ impl Group {
 
     /// If none is left that could ever go on, makes sure of it.
     fn look(self: &Arc<Self>) {
+        // Of two loops whose last coroutines end at the same time, one sees the count of the other.
+        primitive::fence(Ordering::SeqCst);
         let counts = self.counts();
         if !self.is_quiet(&counts) {
             return;
         }
-        let question = Arc::new(Question { group: Arc::clone(self), counts });
+        let question = primitive::Arc::new(Question { group: Arc::clone(self), counts });
         for place in &self.places {
-            let question = Arc::clone(&question);
+            let question = primitive::Arc::clone(&question);
             post(&place.handle, move |_| drop(question)); // a loop that is gone drops it, too
         }
     }
@@ -98,7 +98,8 @@ impl Group {
         if self.counts() != before {
             return; // the last of those who came will look again
         }
-        let leaked: Vec<_> = self.places.iter().flat_map(|place| place.leaked().clone()).collect();
+        let leaked: Vec<_> =
+            self.places.iter().flat_map(|place| place.leaked.lock().clone()).collect();
         if !leaked.is_empty() {
             leak::exit(&leaked);
         }
@@ -113,7 +114,7 @@ impl Group {
     fn is_quiet(&self, counts: &[u64]) -> bool {
         let only_leaked = |(place, count): (&Place, &u64)| {
             let living = count & LIVING;
-            living == 0 || living == place.leaked().len() as u64
+            living == 0 || living == place.leaked.lock().len() as u64
         };
         self.places.iter().zip(counts).all(only_leaked)
     }
@@ -162,14 +163,14 @@ impl Member {
 
     /// One will never be.
     pub(crate) fn leaked(&self, name: String) {
-        self.place().leaked().push(name);
+        self.place().leaked.lock().push(name);
         self.group.look();
     }
 
     /// The loop is gone, and its coroutines with it.
     pub(crate) fn abandon(&self) {
         self.place().count.fetch_and(!LIVING, Ordering::SeqCst);
-        self.place().leaked().clear();
+        self.place().leaked.lock().clear();
         self.group.cancel_all();
         self.group.look();
     }

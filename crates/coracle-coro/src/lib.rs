@@ -121,6 +121,7 @@ pub mod sync;
 mod task;
 mod waiter;
 mod waits_for;
+mod way;
 
 pub use big_stack::on_big_stack;
 pub use cancelled::is_cancelled;

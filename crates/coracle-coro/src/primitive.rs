@@ -1,9 +1,12 @@
 //! What std has for threads that share something. Nobody holds a lock of this kind while he waits.
 //!
-//! It stands here so that the models in `tests` can put loom's in its place.
+//! It stands here so that the models in `tests` can put loom's in its place; and, for the same reason, loops as those
+//! see them who post to them.
 
+pub(crate) use coracle_loop::{Loop, LoopHandle, PostError};
 use std::cell::UnsafeCell;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lock for a few lines at a time, in which nothing runs that is not ours.

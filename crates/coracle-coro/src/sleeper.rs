@@ -29,6 +29,7 @@ use crate::primitive::Lock;
 use crate::scheduler::Scheduler;
 use crate::task::Key;
 use crate::waiter::Woken;
+use crate::way::Way;
 use coracle_loop::LoopHandle;
 use slotmap::{Key as _, KeyData};
 use std::fmt;
@@ -77,7 +78,7 @@ enum Home {
         handle: LoopHandle,
         key: AtomicU64,
         scheduler: AtomicPtr<Scheduler>,
-        inbox: inbox::Way,
+        inbox: Way,
     },
     /// Whoever polls the future that waits, if it was polled since.
     Future(Lock<Option<task::Waker>>),
@@ -91,7 +92,7 @@ impl Sleeper {
         spawned: &'static Location<'static>,
     ) -> Sleeper {
         let (key, scheduler) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
-        let home = Home::Loop { handle, key, scheduler, inbox: inbox::Way::default() };
+        let home = Home::Loop { handle, key, scheduler, inbox: Way::default() };
         Sleeper::new(home, id, name, spawned)
     }
 

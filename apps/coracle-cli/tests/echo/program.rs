@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on the busiest machine: it decides no test, it only ends those that hang.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The same program of several kinds, which are tested alike.
 #[derive(Clone, Copy)]

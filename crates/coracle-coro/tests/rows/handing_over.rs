@@ -72,8 +72,8 @@ pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
                 })
             });
             // Two of them, so that the loop has something else to do while one waits.
-            let sending = spawn(move || (0..500).for_each(|n| there.send(n).unwrap()));
-            assert!(from_there.iter().eq(1..501), "limit {limit}");
+            let sending = spawn(move || (0..100).for_each(|n| there.send(n).unwrap()));
+            assert!(from_there.iter().eq(1..101), "limit {limit}");
             sending.join().unwrap();
             while !other.is_finished() {
                 sleep(MS)?;

@@ -22,7 +22,7 @@ use std::time::Duration;
 const WINCH: i32 = 28;
 
 /// How long another loop may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn info_of(coroutine: &Coroutine) -> CoroutineInfo {
     let found = coroutines().into_iter().find(|one| one.coroutine.id() == coroutine.id());

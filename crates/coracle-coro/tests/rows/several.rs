@@ -221,7 +221,7 @@ pub(crate) fn g6_stop_of_one_loop_cancels_the_futures_of_all(h: &Harness) {
 }
 
 pub(crate) fn g6_futures_and_coroutines_of_several_loops_pass_messages(h: &Harness) {
-    const ROUNDS: u32 = 500;
+    const ROUNDS: u32 = 100;
     let ended = runtime(h, 3).run(|| {
         let (to, from) = channel(1);
         let (back, answers) = channel(1);

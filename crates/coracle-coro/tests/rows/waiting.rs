@@ -67,13 +67,13 @@ pub(crate) fn s13_thread_and_coroutine_unpark_each_other(h: &Harness) {
         let (send, receive) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             send.send(current()).unwrap();
-            for _ in 0..500 {
+            for _ in 0..100 {
                 park().unwrap();
                 main.unpark();
             }
         });
         let there = receive.recv().unwrap();
-        for _ in 0..500 {
+        for _ in 0..100 {
             there.unpark();
             park()?;
         }

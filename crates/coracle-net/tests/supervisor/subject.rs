@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on the busiest machine: it decides no test, it only ends those that hang.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Set in the processes of a case, to its path.
 const CASE: &str = "CORACLE_SUPERVISOR_CASE";
