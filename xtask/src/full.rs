@@ -154,8 +154,8 @@ fn sanitized(root: &Path, name: &str, flags: &str) -> Command {
     command
 }
 
-/// Optimised, for what an optimiser makes of aliasing and of thread-locals; but each crate by itself, or every test
-/// program would take minutes.
+/// Optimised, for what an optimiser makes of aliasing and of thread-locals; but each crate by itself, or every
+/// test program would take minutes.
 fn optimised(command: &mut Command) -> &mut Command {
     command.env("CARGO_PROFILE_RELEASE_LTO", "off");
     command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");

@@ -1,7 +1,7 @@
 //! What std has for threads that share something. Nobody holds a lock of this kind while he waits.
 //!
-//! It stands here so that the models in `tests` can put loom's in its place; and, for the same reason, loops as those
-//! see them who post to them.
+//! It stands here so that the models in `tests` can put loom's in its place; and, for the same reason, loops as
+//! those see them who post to them.
 
 pub(crate) use coracle_loop::{Loop, LoopHandle, PostError};
 use std::cell::UnsafeCell;

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// No case takes longer than this, however busy the machine. It decides no case: it ends those that hang.
@@ -19,18 +19,30 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 /// Longer than any case.
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
+/// Who has hundreds of descriptors, and who needs numbers below a thousand, do not run at the same time.
+static CROWD: RwLock<()> = RwLock::new(());
+
+/// For who has hundreds of descriptors, on any backend but select.
+pub(crate) fn crowd() -> RwLockWriteGuard<'static, ()> {
+    CROWD.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) struct Harness {
     pub(crate) lp: Loop,
     backend: Backend,
     kernel: Option<Kernel>,
     _watchdog: Sender<()>,
+    /// select can watch only descriptors below 1024, and they are numbered for all cases together.
+    _room: Option<RwLockReadGuard<'static, ()>>,
 }
 
 impl Harness {
     pub(crate) fn new(backend: Backend, path: &'static str) -> Harness {
+        let room = (backend == Backend::Select)
+            .then(|| CROWD.read().unwrap_or_else(PoisonError::into_inner));
         let kernel = (backend == Backend::Sim).then(|| Kernel::with_faults(1, Faults::benign()));
         let lp = builder(backend, kernel.as_ref()).build().expect("the backend opens");
-        Harness { lp, backend, kernel, _watchdog: watch_over(path) }
+        Harness { lp, backend, kernel, _watchdog: watch_over(path), _room: room }
     }
 
     /// A loop of its own on the same backend.

@@ -1,6 +1,6 @@
 //! Bytes and messages from one to another.
 
-use crate::harness::{Harness, MS};
+use crate::harness::{Harness, MS, crowd};
 use crate::streams::{byte, pair, pattern, settle, write_until_it_fails};
 use coracle_coro::net::{
     TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
@@ -325,7 +325,9 @@ pub(crate) fn t4_read_fills_what_it_was_given_and_no_more(h: &Harness) {
 
 pub(crate) fn g5_thousand_coroutines_talk_at_once(h: &Harness) {
     // select cannot watch more than a thousand descriptors.
-    let count = if h.lp.backend() == Backend::Select { 100 } else { 400 };
+    let is_select = h.lp.backend() == Backend::Select;
+    let count = if is_select { 100 } else { 400 };
+    let _crowd = (!is_select).then(crowd);
     h.run(move || {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
