@@ -262,6 +262,36 @@ fn chats(name: &str) {
     }
 }
 
+/// The servers of std, in coroutines and in threads: the same function, and the same conversation.
+#[cfg(feature = "hook")]
+#[test]
+fn t3_chat_of_std_is_the_same_in_coroutines_and_in_threads() {
+    let ways = ["uring", "epoll", "poll", "select"].map(|backend| (backend, "--coroutines"));
+    for (backend, how) in ways.into_iter().chain([("", "--threads")]) {
+        let mut chat = Running::start("22_hooked_chat", &["127.0.0.1:0", how], backend);
+        let line = chat.line();
+        let address =
+            line.strip_prefix("chat on ").and_then(|rest| rest.split(',').next()).unwrap();
+        assert!(line.ends_with(how.trim_start_matches('-')), "{line}");
+        let join = || {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let name = stream.local_addr().unwrap().to_string();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            assert_eq!(lines.next().unwrap().unwrap(), format!("welcome, {name}"));
+            (name, lines, stream)
+        };
+        let (ann, mut anns, mut ann_says) = join();
+        let (bob, mut bobs, mut bob_says) = join();
+        assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has come"));
+        ann_says.write_all(b"ahoy\n").unwrap();
+        assert_eq!(bobs.next().unwrap().unwrap(), format!("{ann}: ahoy"));
+        bob_says.write_all(b"/quit\n").unwrap();
+        assert!(bobs.next().is_none(), "he is let go");
+        assert_eq!(anns.next().unwrap().unwrap(), format!("{bob} has gone"));
+    }
+}
+
 #[test]
 fn t2_three_styles_serve_one_connection_on_every_backend() {
     for backend in ["uring", "epoll", "poll", "select"] {

@@ -6,6 +6,7 @@
 //! ```
 
 pub(crate) mod echo;
+mod hooked;
 pub(crate) mod proxy;
 mod stop;
 mod stream;
@@ -43,6 +44,27 @@ pub(crate) fn serve(
     listening: Listening,
     service: impl Service,
 ) -> io::Result<()> {
+    serve_in(Style::Coroutine, name, options, listening, service)
+}
+
+/// The same over the sockets of std.
+pub(crate) fn serve_hooked(
+    name: &'static str,
+    options: &ServeOptions,
+    listening: Listening,
+    service: impl Service,
+) -> io::Result<()> {
+    hooked::enable();
+    serve_in(Style::Hook, name, options, listening, service)
+}
+
+fn serve_in(
+    style: Style,
+    name: &'static str,
+    options: &ServeOptions,
+    listening: Listening,
+    service: impl Service,
+) -> io::Result<()> {
     coracle::seeing::dump_on_sigquit()?;
     let (count, backend) = (options.loops(), options.backend);
     let (addresses, _files) = (listening.addresses(), listening.files());
@@ -64,20 +86,28 @@ pub(crate) fn serve(
         for (handle, sockets) in loops().iter().zip(sockets) {
             for socket in sockets {
                 let (service, stop) = (service.clone(), Arc::clone(&stop));
-                handle.spawn(move || accept_from(socket, &service, &stop))?;
+                handle.spawn(move || accept_from(style, socket, &service, &stop))?;
             }
         }
         let lp = Loop::current().expect("a coroutine has a loop");
-        tell(name, &addresses, lp.backend(), count, Style::Coroutine);
+        tell(name, &addresses, lp.backend(), count, style);
         Ok(())
     })?;
     telling.result()
 }
 
 /// The life of a coroutine that accepts. If it cannot, nobody serves: that ends all.
-fn accept_from(socket: Socket, service: &impl Service, stop: &Arc<Stop>) {
+fn accept_from(style: Style, socket: Socket, service: &impl Service, stop: &Arc<Stop>) {
     let ended =
         match socket {
+            Socket::Tcp(fd) if style == Style::Hook => {
+                let listener = std::net::TcpListener::from(fd);
+                listener.set_nonblocking(false).and_then(|()| accept(&listener, service, stop))
+            }
+            Socket::Unix(fd) if style == Style::Hook => {
+                let listener = std::os::unix::net::UnixListener::from(fd);
+                listener.set_nonblocking(false).and_then(|()| accept(&listener, service, stop))
+            }
             Socket::Tcp(fd) => TcpListener::from_std(fd.into())
                 .and_then(|listener| accept(&listener, service, stop)),
             Socket::Unix(fd) => UnixListener::from_std(fd.into())

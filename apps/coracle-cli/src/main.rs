@@ -148,6 +148,11 @@ fn run(command: Option<Command>) -> io::Result<()> {
                     let service = asynchronous::Echo;
                     stopped("echo", asynchronous::serve("echo", &options, listening, service))
                 }
+                Style::Hook => {
+                    let listening = Listening::bind(&options, ECHO)?;
+                    let service = coroutine::echo::Echo;
+                    stopped("echo", coroutine::serve_hooked("echo", &options, listening, service))
+                }
             }
         }
         Command::Time { options, style, port, daemon, pid_file } => {
@@ -177,6 +182,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
                     let service = asynchronous::time::Time;
                     stopped("time", asynchronous::serve("time", &options, listening, service))
                 }
+                Style::Hook => Err(style.missing("time")),
             }
         }
         Command::Proxy { options, to, style } => {
@@ -200,6 +206,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
                     let service = asynchronous::proxy::Proxy::to(to);
                     stopped("proxy", asynchronous::serve("proxy", &options, listening, service))
                 }
+                Style::Hook => Err(style.missing("proxy")),
             }
         }
         Command::Hello { options, style } => hello::serve(&options, style),

@@ -14,6 +14,8 @@ pub(crate) enum Style {
     Coroutine,
     /// A future per connection: `async` and `await`.
     Async,
+    /// A coroutine per connection, over the sockets of std: blocking calls park it.
+    Hook,
 }
 
 impl Style {
@@ -29,12 +31,21 @@ impl Style {
         Ok(())
     }
 
+    /// What is said by a server that is not written in this style.
+    pub(crate) fn missing(self, name: &str) -> io::Error {
+        let text = format!(
+            "cannot serve {name} with --style {self}: that is there for echo; use --style coroutine"
+        );
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    }
+
     /// As the line at the start says it; nothing for what needs no word.
     pub(crate) fn told(self) -> &'static str {
         match self {
             Style::Callback => "",
             Style::Coroutine => ", in coroutines",
             Style::Async => ", in async",
+            Style::Hook => ", in hooked coroutines",
         }
     }
 }
@@ -45,6 +56,7 @@ impl fmt::Display for Style {
             Style::Callback => "callback",
             Style::Coroutine => "coroutine",
             Style::Async => "async",
+            Style::Hook => "hook",
         })
     }
 }

@@ -28,8 +28,8 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 ///
 /// - No `unsafe` code, in whatever library, relies on nothing else running on its thread between the beginning and
 ///   the end of something in which it reads or writes a socket or pipe, sleeps by `clock_nanosleep`, waits for a
-///   child or looks up a name. Scoped thread-locals (`scoped-tls` and its kin) around it are the best known of what
-///   does.
+///   child or looks up a name. Scoped thread-locals (`scoped-tls` and its kin) around it are the best known of
+///   what does.
 /// - Objects of C libraries that are not to be used while a call of theirs is under way are not shared by
 ///   coroutines of a thread while they do such calls.
 ///

@@ -114,9 +114,13 @@ pub(crate) fn kind(fd: c_int) -> Result<Kind, c_int> {
 /// poll(2), which does not wait, or for the simulator a moment.
 pub(crate) fn poll(list: &mut [libc::pollfd], timeout: Duration) -> Answer {
     let time = libc::timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
-    // SAFETY: `list` is exclusively borrowed, `time` lives through the call, and there is no signal mask.
-    unsafe {
-        call(libc::SYS_ppoll, [list.as_mut_ptr().addr(), list.len(), (&raw const time).addr()])
+    loop {
+        let arguments = [list.as_mut_ptr().addr(), list.len(), (&raw const time).addr()];
+        // SAFETY: `list` is exclusively borrowed, `time` lives through the call, and there is no signal mask.
+        match unsafe { call(libc::SYS_ppoll, arguments) } {
+            Err(libc::EINTR) => {}
+            answer => return answer,
+        }
     }
 }
 

@@ -169,7 +169,11 @@ fn ipv6_address_is_served() {
 
 #[test]
 fn style_is_told_and_must_be_one_that_is_there() {
-    for (style, told) in [("coroutine", "2 loops, in coroutines"), ("async", "2 loops, in async")] {
+    for (style, told) in [
+        ("coroutine", "2 loops, in coroutines"),
+        ("async", "2 loops, in async"),
+        ("hook", "2 loops, in hooked coroutines"),
+    ] {
         let mut command = echo(Kind { style, ..Kind::EPOLL });
         command.args(["--threads", "2"]);
         let server = Program::run(command);
@@ -188,7 +192,7 @@ fn style_is_told_and_must_be_one_that_is_there() {
 
 #[test]
 fn option_that_a_style_does_not_have_is_refused() {
-    for style in ["coroutine", "async"] {
+    for style in ["coroutine", "async", "hook"] {
         for arguments in [&["echo"][..], &["time"], &["proxy", "--to", "127.0.0.1:1"]] {
             let mut command = coracle();
             command.args(arguments).args(["--listen", "127.0.0.1:0", "--style", style]);
@@ -208,7 +212,7 @@ fn second_server_of_another_style_on_the_same_port_is_refused() {
     let mut command = echo(coroutines);
     command.args(["--threads", "2"]);
     let first = Program::run(command);
-    for style in ["callback", "coroutine", "async"] {
+    for style in ["callback", "coroutine", "async", "hook"] {
         let mut second = coracle();
         second.args(["echo", "--listen", &first.address, "--style", style, "--threads", "2"]);
         let output = run_to_the_end(&mut second);

@@ -69,3 +69,11 @@ mod asynchronous {
     suite!(async on poll);
     suite!(async on select);
 }
+
+/// The same, of the server over the sockets of std.
+mod hook {
+    suite!(hook on uring);
+    suite!(hook on epoll);
+    suite!(hook on poll);
+    suite!(hook on select);
+}

@@ -109,7 +109,7 @@ impl Program {
         let backend = if kind.backend == "uring" { "io_uring" } else { kind.backend };
         assert_eq!(program.backend, backend);
         let told = program.loops.split_once(", in ").map_or("callback", |(_, style)| style);
-        assert!(told.starts_with(kind.style), "{told}");
+        assert!(told.starts_with(kind.style), "{told}"); // `hooked coroutines` is `hook`
         program
     }
 
@@ -208,6 +208,13 @@ impl Drop for Program {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// What it has told the log, but for the line that says who has enabled hooks.
+pub(crate) fn log_of(output: &std::process::Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines = text.lines().filter(|line| !line.contains("INFO hooks are enabled, by apps/"));
+    lines.fold(String::new(), |all, line| all + line + "\n")
 }
 
 /// Sends `bytes`, and wants them back.
