@@ -189,21 +189,29 @@ fn fork_in_a_coroutine(backend: &str) {
     assert!(status().enabled);
 }
 
-macro_rules! forks {
-    ($($name:ident $backend:literal)*) => {$(
-        #[test]
-        fn $name() {
-            alone(stringify!($name), || fork_in_a_coroutine($backend));
-        }
-    )*};
+#[test]
+fn s54_copy_runs_without_hooks_on_uring() {
+    alone("s54_copy_runs_without_hooks_on_uring", || fork_in_a_coroutine("uring"));
 }
 
-forks! {
-    s54_copy_runs_without_hooks_on_uring "uring"
-    s54_copy_runs_without_hooks_on_epoll "epoll"
-    s54_copy_runs_without_hooks_on_poll "poll"
-    s54_copy_runs_without_hooks_on_select "select"
-    s54_copy_runs_without_hooks_on_sim "sim"
+#[test]
+fn s54_copy_runs_without_hooks_on_epoll() {
+    alone("s54_copy_runs_without_hooks_on_epoll", || fork_in_a_coroutine("epoll"));
+}
+
+#[test]
+fn s54_copy_runs_without_hooks_on_poll() {
+    alone("s54_copy_runs_without_hooks_on_poll", || fork_in_a_coroutine("poll"));
+}
+
+#[test]
+fn s54_copy_runs_without_hooks_on_select() {
+    alone("s54_copy_runs_without_hooks_on_select", || fork_in_a_coroutine("select"));
+}
+
+#[test]
+fn s54_copy_runs_without_hooks_on_sim() {
+    alone("s54_copy_runs_without_hooks_on_sim", || fork_in_a_coroutine("sim"));
 }
 
 /// A program that is started anew has its own: std's `Command` with `pre_exec` forks, and calls `recv` in between.
