@@ -1,19 +1,20 @@
 //! Starting a coroutine without waiting for its turn: for callbacks that answer at once if they can.
 
 use crate::current;
-use crate::inherit::Inheritance;
 use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
 use crate::spawn::spawn;
 use coracle_loop::Loop;
+use std::fmt;
 use std::panic::Location;
+use std::rc::{Rc, Weak};
 
-/// Has `f` run as a coroutine of this loop *now*: this returns when it waits for the first time, gives way, or is
-/// over. What does not wait costs little more than a call.
+/// Has `f` run as a coroutine of this loop *now*: this returns when it waits for the first time, gives way, or
+/// is over. What does not wait costs little more than a call.
 ///
 /// For callbacks of a loop. They have to expect that `f`, and whatever it wakes, changes what they have in cells;
-/// what they have borrowed is borrowed while `f` runs. In a coroutine this is [`spawn`](crate::spawn()): a
-/// coroutine is never run inside another.
+/// what they have borrowed is borrowed while `f` runs. It inherits neither locals nor a span: a callback has
+/// none. In a coroutine this is [`spawn`](crate::spawn()): a coroutine is never run inside another.
 ///
 /// # Panics
 /// Outside a loop: neither in a coroutine nor in a callback.
@@ -40,15 +41,61 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    if current::with(|frame| frame.is_some()) {
-        return spawn(f);
-    }
     let lp = Loop::current().expect(
-        "cannot start a coroutine outside a loop: call it in a callback, or give it to a loop with `spawn_on`",
+        "cannot start a coroutine outside a loop: call it in a callback, \
+         or give it to a loop with `spawn_on`",
     );
-    let inheritance = Inheritance::of_caller();
-    Scheduler::of(&lp).spawn_now(Location::caller(), move || {
-        inheritance.take_up();
-        f()
-    })
+    Spawner::of(&lp).spawn_now(&lp, f)
+}
+
+/// The coroutines of one loop, for callbacks that start many: [`spawn_now`], without looking for them each time.
+///
+/// ```
+/// use coracle_coro::Spawner;
+///
+/// # use coracle_loop::Loop;
+/// let lp = Loop::new()?;
+/// let spawner = Spawner::of(&lp);
+/// lp.repeat(
+///     std::time::Duration::from_millis(1),
+///     3,
+///     move |lp| assert!(spawner.spawn_now(lp, || ()).is_finished()),
+///     |lp| lp.stop(),
+/// );
+/// lp.run()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Spawner(Weak<Scheduler>);
+
+impl Spawner {
+    /// That of `lp`.
+    pub fn of(lp: &Loop) -> Spawner {
+        Spawner(Rc::downgrade(&Scheduler::of(lp)))
+    }
+
+    /// As [`spawn_now`], on the loop it is of.
+    ///
+    /// # Panics
+    /// When it is of another loop.
+    #[inline]
+    #[track_caller]
+    pub fn spawn_now<F, T>(&self, lp: &Loop, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        if current::with(|frame| frame.is_some()) {
+            return spawn(f);
+        }
+        let scheduler = self.0.upgrade().filter(|scheduler| scheduler.handle().is_of(lp));
+        let scheduler = scheduler.expect("a spawner is used on the loop it is of");
+        scheduler.spawn_now(Location::caller(), f)
+    }
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawner").finish_non_exhaustive()
+    }
 }

@@ -26,7 +26,7 @@ use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
 use crate::site::Site;
 use crate::upload::Upload;
-use crate::{Response, Status, handling};
+use crate::{Status, handling};
 use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
 use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
@@ -354,27 +354,28 @@ impl Shared {
     // --- Handlers --------------------------------------------------------------------------------------
 
     /// The request is there: has it answered.
-    fn start(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
+    fn start(self: &Rc<Self>, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
         self.disarm(conn);
         self.phase.set(Phase::Running);
         self.site.stats.count_request();
         let (inline, cancel) = (exchange.plan.inline, exchange.plan.cancel);
+        let shared = Rc::clone(self);
         if inline {
-            let response = handling::call(self, &exchange);
-            return self.respond(conn, exchange, response);
+            handling::call(self, &mut exchange);
+            if exchange.is_streamed() {
+                drop(coracle_coro::spawn(move || handling::stream(&shared, exchange)));
+                return;
+            }
+            return self.respond(conn, exchange);
         }
         self.exchange.set(Some(exchange));
         self.starting.set(true);
-        let shared = Rc::clone(self);
-        let handler = coracle_coro::spawn_now(move || handling::handle(&shared));
+        let lp = conn.lp();
+        let handler = self.site.spawner(lp).spawn_now(lp, move || handling::handle(&shared));
         self.starting.set(false);
         match self.exchange.take() {
             // It did not wait.
-            Some(mut exchange) if exchange.response.is_some() => {
-                let response =
-                    exchange.response.take().unwrap_or_else(|| unreachable!("it is there"));
-                self.respond(conn, exchange, response);
-            }
+            Some(exchange) if exchange.response.is_some() => self.respond(conn, exchange),
             unstarted => {
                 self.exchange.set(unstarted); // or it waits
                 if cancel {
@@ -403,8 +404,7 @@ impl Shared {
     }
 
     /// Leaves an answer for the callback that has started the handler.
-    pub(crate) fn leave_answer(&self, mut exchange: Box<Exchange>, response: Response) {
-        exchange.response = Some(response);
+    pub(crate) fn leave_answer(&self, exchange: Box<Exchange>) {
         self.exchange.set(Some(exchange));
     }
 

@@ -1,5 +1,6 @@
 //! One request and its answer, in memory that is used again for the next.
 
+use crate::body::Kind;
 use crate::h1::Framing;
 use crate::h1::Refusal;
 use crate::h1::chunks::{Chunks, Piece};
@@ -66,6 +67,12 @@ impl Exchange {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether it has an answer that is written while it is sent.
+    pub(crate) fn is_streamed(&self) -> bool {
+        let body = self.response.as_ref().map(|response| &response.body().0);
+        matches!(body, Some(Kind::Stream { .. }))
     }
 
     pub(crate) fn limit_body_bytes(&self) -> u64 {

@@ -5,7 +5,7 @@ use crate::connection::Shared;
 use crate::exchange::Exchange;
 use crate::h1::answer::{Follow, LAST_CHUNK, write_chunk_head};
 use crate::h1::{Framing, Refusal};
-use crate::{BodyWriter, IntoResponse, Method, Response, Status};
+use crate::{BodyWriter, IntoResponse, Method, Status};
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -30,47 +30,51 @@ pub(crate) fn refuse_method(method: Method) -> Option<Refusal> {
 
 /// What the coroutine of a request does.
 pub(crate) fn handle(shared: &Rc<Shared>) {
-    let Some(exchange) = shared.take_exchange() else { return };
-    let response = call(shared, &exchange);
-    if let Kind::Stream { .. } = response.body().0 {
-        return stream(shared, exchange, response);
+    let Some(mut exchange) = shared.take_exchange() else { return };
+    call(shared, &mut exchange);
+    if exchange.is_streamed() {
+        return stream(shared, exchange);
     }
     if shared.is_starting() {
-        return shared.leave_answer(exchange, response);
+        return shared.leave_answer(exchange);
     }
-    let mut answer = Some((exchange, response));
+    let mut answer = Some(exchange);
     let _ = shared.reach(|conn| {
-        if let Some((exchange, response)) = answer.take() {
-            shared.respond(conn, exchange, response);
+        if let Some(exchange) = answer.take() {
+            shared.respond(conn, exchange);
             shared.go_on(conn);
         }
     });
-    if let Some((exchange, _)) = answer {
+    if let Some(exchange) = answer {
         shared.site.stats.count_dropped();
         shared.site.give_back(exchange);
     }
 }
 
-/// Calls the app; a panic is a 500.
-pub(crate) fn call(shared: &Rc<Shared>, exchange: &Exchange) -> Response {
+/// Calls the app, and leaves its answer in the exchange; a panic is a 500.
+pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     let site = &shared.site;
     let mut request = exchange.owned.request();
     if exchange.plan.streamed && exchange.framing != Framing::None {
         request.stream = Some(&**shared);
     }
+    let response = &mut exchange.response;
     let called = catch_unwind(AssertUnwindSafe(|| match site.settings.handler_timeout {
-        None => site.app.call(&request),
-        Some(_) if exchange.plan.inline => site.app.call(&request),
-        Some(timeout) => coracle_coro::timeout(timeout, || site.app.call(&request)),
+        Some(timeout) if !exchange.plan.inline => {
+            *response = Some(coracle_coro::timeout(timeout, || site.app.call(&request)));
+        }
+        _ => *response = Some(site.app.call(&request)),
     }));
-    called.unwrap_or_else(|_| {
+    drop(request);
+    if called.is_err() {
         site.stats.count_panic();
-        Status::INTERNAL_SERVER_ERROR.into_response()
-    })
+        exchange.response = Some(Status::INTERNAL_SERVER_ERROR.into_response());
+    }
 }
 
 /// Sends an answer that is written while it is sent.
-fn stream(shared: &Rc<Shared>, exchange: Box<Exchange>, mut response: Response) {
+pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
+    let Some(mut response) = exchange.response.take() else { return };
     if shared.is_starting() {
         coracle_coro::yield_now(); // until the connection can be reached
     }

@@ -104,7 +104,7 @@ impl OwnedRequest {
     /// Takes the target, path and query, to be at this place of the headers' text.
     pub(crate) fn set_target(&mut self, start: usize, end: usize) {
         let target = &self.headers.text[start..end];
-        match memchr::memchr(b'?', target) {
+        match target.iter().position(|&byte| byte == b'?') {
             Some(at) => {
                 self.path = Text::between(start, start + at);
                 self.query = Some(Text::between(start + at + 1, end));

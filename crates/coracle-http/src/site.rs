@@ -4,7 +4,9 @@ use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::stats::Counters;
 use crate::{App, Settings};
-use std::cell::{Cell, RefCell};
+use coracle_coro::Spawner;
+use coracle_loop::Loop;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) stats: Arc<Counters>,
     /// The server is about to stop: answers say that the connection ends.
     pub(crate) stopping: Cell<bool>,
+    /// Who starts handlers, on the loop that the connections are of.
+    spawner: OnceCell<Spawner>,
     /// In boxes, so that they need not be moved.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Exchange>>>,
@@ -41,8 +45,14 @@ impl Site {
             budget,
             stats,
             stopping: Cell::new(false),
+            spawner: OnceCell::new(),
             spare: RefCell::default(),
         }
+    }
+
+    #[inline]
+    pub(crate) fn spawner(&self, lp: &Loop) -> &Spawner {
+        self.spawner.get_or_init(|| Spawner::of(lp))
     }
 
     #[inline]

@@ -140,6 +140,7 @@ fn t6_handlers_wait_on_every_loop() {
     for stream in &mut streams {
         assert!(answer(stream).ends_with("rested!"));
     }
+    drop(streams);
     running.stop();
     running.join().unwrap();
 }

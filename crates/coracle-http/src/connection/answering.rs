@@ -7,6 +7,8 @@ use crate::h1::Refusal;
 use crate::h1::answer::{self, Context, Follow};
 use crate::{IntoResponse, Response, Status, Version, handling};
 use bytes::Bytes;
+use coracle_loop::Loop;
+use coracle_loop::demux::{Handle, Operation};
 use coracle_net::{Conn, Packet};
 use std::rc::Rc;
 use std::time::Instant;
@@ -70,20 +72,16 @@ impl Shared {
         answer::write_head(out, &context, status, headers, response.body().len())
     }
 
-    /// Sends an answer whose body is there.
-    pub(crate) fn respond(
-        self: &Rc<Self>,
-        conn: &mut Conn<'_>,
-        exchange: Box<Exchange>,
-        response: Response,
-    ) {
+    /// Sends the answer of an exchange, whose body is there.
+    pub(crate) fn respond(self: &Rc<Self>, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
+        let Some(response) = &exchange.response else { return };
         if let Kind::Upgrade(_) = response.body().0 {
-            return self.switch(conn, exchange, response);
+            return self.switch(conn, exchange);
         }
         let mut out = self.site.out.borrow_mut();
         out.clear();
-        let written = self.write_head(conn.lp().now(), &exchange, &response, &mut out);
-        let (_, _, body) = response.into_parts();
+        let written = self.write_head(conn.lp().now(), &exchange, response, &mut out);
+        let body = exchange.response.as_mut().map(Response::take_body).unwrap_or_default();
         self.site.give_back(exchange);
         let follows = written.follow != Follow::Nothing;
         let rest = match body.0 {
@@ -165,10 +163,9 @@ impl Shared {
         };
         self.phase.set(Phase::Sending);
         let count = usize::try_from(len).unwrap_or(usize::MAX);
-        let shared = Rc::clone(self);
+        let (shared, open) = (Rc::clone(self), OpenFile(file));
         conn.write_then(Packet::file(file, offset, count), move |conn| {
-            let close = coracle_loop::demux::Operation::Close { handle: file };
-            conn.lp().operate(close, |_, _| ());
+            drop(open);
             shared.answered(conn, keep_alive);
             shared.go_on(conn);
             Ok(())
@@ -176,14 +173,15 @@ impl Shared {
     }
 
     /// Hands the connection to another protocol.
-    fn switch(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, response: Response) {
+    fn switch(&self, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
         if !exchange.upgrade {
             self.site.give_back(exchange);
             return self
                 .refuse(conn, Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade"));
         }
+        let Some(response) = exchange.response.take() else { return };
         let (_, mut headers, body) = response.into_parts();
-        let Kind::Upgrade(upgrade) = body.0 else { unreachable!("who calls has looked") };
+        let Kind::Upgrade(upgrade) = body.0 else { return };
         let mut out = self.site.out.borrow_mut();
         out.clear();
         headers.remove("connection");
@@ -251,6 +249,18 @@ impl Shared {
                 conn.close();
                 Ok(())
             });
+        }
+    }
+}
+
+/// A file that is being sent: closed when that is over, or the connection is.
+struct OpenFile(Handle);
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Without a loop there is no file any more, either.
+        if let Some(lp) = Loop::current() {
+            lp.operate(Operation::Close { handle: self.0 }, |_, _| ());
         }
     }
 }

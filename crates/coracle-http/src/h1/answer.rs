@@ -43,6 +43,7 @@ pub(crate) fn write_head(
 ) -> Written {
     let mut keep_alive = context.keep_alive;
     let (mut has_date, mut length_field) = (false, None);
+    out.reserve(256);
     write_status(out, status);
     for field in &headers.fields {
         let (name, value) = (headers.resolve(field.name), headers.resolve(field.value));

@@ -16,7 +16,7 @@ pub(crate) struct Target {
 /// Takes a target apart.
 pub(crate) fn parse(method: Method, target: &[u8]) -> Result<Target, Refusal> {
     const WRONG: Refusal = Refusal::bad("the target has a character in it that must be escaped");
-    if !target.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#') {
+    if !target.iter().all(|&byte| (b'!'..=b'~').contains(&byte) && byte != b'#') {
         return Err(WRONG);
     }
     let whole = 0..target.len();
@@ -51,35 +51,50 @@ fn parse_absolute(target: &[u8]) -> Result<Target, Refusal> {
 /// Whether this is a host, and perhaps a port (RFC 3986, 3.2.2), and nothing else.
 pub(crate) fn check_host(host: &[u8]) -> Result<(), Refusal> {
     const WRONG: Refusal = Refusal::bad("the host is not one");
-    let (name, rest) = if host.first() == Some(&b'[') {
+    let end = if host.first() == Some(&b'[') {
         let end = memchr::memchr(b']', host).ok_or(WRONG)?;
         let address = std::str::from_utf8(&host[1..end]).map_err(|_| WRONG)?;
         address.parse::<std::net::Ipv6Addr>().map_err(|_| WRONG)?;
-        host.split_at(end + 1)
+        end + 1
     } else {
-        let end = memchr::memchr(b':', host).unwrap_or(host.len());
-        let (name, rest) = host.split_at(end);
-        if !name.iter().all(|&byte| is_name(byte)) {
-            return Err(WRONG);
+        let mut end = 0;
+        while end < host.len() && NAME[usize::from(host[end])] {
+            end += 1;
         }
-        (name, rest)
+        end
     };
-    match rest {
-        _ if name.is_empty() => Err(WRONG),
+    match &host[end..] {
+        _ if end == 0 => Err(WRONG),
         [] => Ok(()),
         [b':', port @ ..] if is_port(port) => Ok(()),
-        _ => Err(Refusal::bad("the port of the host is not one")),
+        [b':', ..] => Err(Refusal::bad("the port of the host is not one")),
+        _ => Err(WRONG),
     }
 }
 
 fn is_port(port: &[u8]) -> bool {
-    let digits = (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit);
-    digits && port.iter().fold(0, |sum: u32, digit| sum * 10 + u32::from(digit - b'0')) <= 65_535
+    let mut number = 0u32;
+    for &digit in port {
+        number = number * 10 + u32::from(digit.wrapping_sub(b'0'));
+        if !digit.is_ascii_digit() || number > 65_535 {
+            return false;
+        }
+    }
+    (1..=5).contains(&port.len())
 }
 
-fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
-}
+/// The bytes that the name of a host may have.
+static NAME: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        let other =
+            matches!(byte as u8, b'-' | b'.' | b'_' | b'~' | b'%' | b'!' | b'$' | b'&' | b'\'')
+                || matches!(byte as u8, b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || other;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

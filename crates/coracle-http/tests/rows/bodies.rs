@@ -176,6 +176,33 @@ pub(crate) fn j5_large_answer_is_whole(h: &Harness) {
     assert_eq!(client.rest(), b"");
 }
 
+pub(crate) fn n1_file_is_sent_from_where_it_is(h: &Harness) {
+    let path = std::env::temp_dir().join(format!("coracle-http-{}", std::process::id()));
+    let path = path.with_extension(h.backend.to_string());
+    let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 247) as u8).collect();
+    std::fs::write(&path, &content).expect("a file");
+    let name = path.clone();
+    let client = Client::of(h, move |req: &Request<'_>| -> io::Result<Body> {
+        let file = std::fs::File::open(&name)?;
+        Ok(match req.path() {
+            "/short" => Body::file(file, 2_999_990, 20), // more than there is
+            "/part" => Body::file(file, 1000, 10),
+            _ => Body::file(file, 0, 3_000_000),
+        })
+    });
+    let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(request("/part") + &request("/all") + &request("/part"));
+    assert_eq!(client.answer().body, content[1000..1010]);
+    assert!(client.answer().body == content, "every byte");
+    assert_eq!(client.answer().body, content[1000..1010]);
+    client.send("HEAD /all HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().header("content-length"), Some("3000000"));
+    client.send(request("/short") + &request("/part"));
+    assert_eq!(client.head().header("content-length"), Some("20"));
+    assert!(client.rest().len() <= 10, "cut, and never filled up with something else");
+    std::fs::remove_file(&path).expect("it was there");
+}
+
 fn count_upload(req: &Request<'_>) -> io::Result<String> {
     let (mut reader, mut space, mut sum, mut count) = (req.body_reader(), [0; 1000], 0u64, 0);
     loop {

@@ -4,12 +4,13 @@
 use crate::client::Client;
 use crate::harness::Harness;
 use coracle_http::{
-    App, IntoResponse, Plan, Request, Responder, Response, Service, Settings, Status, asynchronous,
-    callback, inline,
+    App, Body, IntoResponse, Plan, Request, Responder, Response, Service, Settings, Status,
+    asynchronous, callback, inline,
 };
 use coracle_loop::Loop;
 use coracle_net::{Buffer, Conn};
 use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -151,6 +152,8 @@ pub(crate) fn t2_handlers_in_three_styles(h: &Harness) {
 
     let here = Client::of(h, inline(|req: &Request<'_>| format!("inline {}", req.path())));
     assert_eq!(here.get("/b").text(), "inline /b");
+    let streams = inline(|_: &Request<'_>| Body::stream(|out| out.write_all(b"in pieces")));
+    assert_eq!(Client::of(h, streams).get("/").text(), "in pieces", "a body has a coroutine");
     let waits = Client::of(
         h,
         inline(|_: &Request<'_>| {

@@ -15,13 +15,14 @@ mod refusing;
 macro_rules! suite {
     (
         all: { $($all_file:ident :: { $($all:ident),* $(,)? })* }
+        real: { $($real_file:ident :: { $($real:ident),* $(,)? })* }
         sim: { $($sim_file:ident :: { $($sim:ident),* $(,)? })* }
     ) => {
         mod rows {
-            suite!(@backend uring Uring $($($all_file $all)*)*);
-            suite!(@backend epoll Epoll $($($all_file $all)*)*);
-            suite!(@backend poll Poll $($($all_file $all)*)*);
-            suite!(@backend select Select $($($all_file $all)*)*);
+            suite!(@backend uring Uring $($($all_file $all)*)* $($($real_file $real)*)*);
+            suite!(@backend epoll Epoll $($($all_file $all)*)* $($($real_file $real)*)*);
+            suite!(@backend poll Poll $($($all_file $all)*)* $($($real_file $real)*)*);
+            suite!(@backend select Select $($($all_file $all)*)* $($($real_file $real)*)*);
             suite!(@backend sim Sim $($($all_file $all)*)* $($($sim_file $sim)*)*);
         }
     };
@@ -98,6 +99,9 @@ suite! {
             j15_connection_is_handed_to_another_protocol,
             j3_wrong_header_of_a_handler_is_not_sent,
         }
+    }
+    real: {
+        bodies::{ n1_file_is_sent_from_where_it_is }
     }
     sim: {
         refusing::{
