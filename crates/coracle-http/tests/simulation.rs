@@ -1,0 +1,221 @@
+//! Row T10: a whole HTTP server and its clients, in simulated kernels from many seeds, with faults.
+//!
+//! Whatever happens, an answer that arrives whole is the right one, in its turn; nobody panics; and in the end no
+//! descriptor is left. On a kernel that is only slow and odd, everything arrives.
+
+use coracle_coro::net::TcpStream;
+use coracle_coro::{sleep, spawn, timeout};
+use coracle_http::{
+    App, Body, IntoResponse, Method, Plan, Request, Response, Service, Settings, Status,
+};
+use coracle_loop::Loop;
+use coracle_loop::demux::sim::{Faults, Kernel};
+use coracle_net::Listener;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const SEEDS: u64 = 120;
+const CLIENTS: u64 = 5;
+const MS: Duration = Duration::from_millis(1);
+
+/// Echoes bodies, buffered and streamed; makes bodies of a size; takes its time.
+struct Everything;
+
+impl App for Everything {
+    fn call(&self, req: &Request<'_>) -> Response {
+        match (req.method(), req.segments()) {
+            (Method::Post, ["echo"]) => req.body().to_vec().into_response(),
+            (Method::Post, ["stream"]) => {
+                let mut body = Vec::new();
+                match req.body_reader().read_to_end(&mut body) {
+                    Ok(_) => body.into_response(),
+                    Err(_) => Status::BAD_REQUEST.into_response(),
+                }
+            }
+            (Method::Get, ["slow", size]) => {
+                let _ = sleep(3 * MS);
+                pattern(size.parse().unwrap_or(0)).into_response()
+            }
+            (Method::Get, ["made", size]) => pattern(size.parse().unwrap_or(0)).into_response(),
+            (Method::Get, ["written", size]) => {
+                let size = size.parse().unwrap_or(0);
+                Body::stream(move |out| {
+                    for piece in pattern(size).chunks(700) {
+                        out.write_all(piece)?;
+                    }
+                    Ok(())
+                })
+                .into_response()
+            }
+            _ => Status::NOT_FOUND.into_response(),
+        }
+    }
+
+    fn plan(&self, req: &Request<'_>) -> Plan {
+        match req.path() {
+            "/stream" => Plan::default().streamed(),
+            _ => Plan::default(),
+        }
+    }
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|n| (n % 251) as u8).collect()
+}
+
+/// Numbers that look like chance.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// A request, and the body of the answer to it.
+fn request(dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
+    let size = [0, 1, 13, 900, 20_000, 300_000][dice.below(6) as usize];
+    let body = pattern(size);
+    let head = |line: &str, fields: &str| {
+        format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
+    };
+    let mut bytes = match dice.below(5) {
+        0 => return (head(&format!("GET /made/{size}"), ""), body),
+        1 => return (head(&format!("GET /slow/{size}"), ""), body),
+        2 => return (head(&format!("GET /written/{size}"), ""), body),
+        kind => {
+            let line = if kind == 3 { "POST /echo" } else { "POST /stream" };
+            if dice.below(2) == 0 {
+                let mut bytes = head(line, &format!("Content-Length: {size}\r\n"));
+                bytes.extend_from_slice(&body);
+                return (bytes, body);
+            }
+            head(line, "Transfer-Encoding: chunked\r\n")
+        }
+    };
+    for chunk in body.chunks(1 + dice.below(50_000) as usize) {
+        bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        bytes.extend_from_slice(chunk);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    (bytes, body)
+}
+
+/// The body of the next answer; an error if it does not arrive whole.
+fn answer(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let line = |stream: &mut dyn BufRead| -> io::Result<String> {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        line.strip_suffix("\r\n").map(str::to_owned).ok_or(io::ErrorKind::UnexpectedEof.into())
+    };
+    match line(stream)?.as_str() {
+        "HTTP/1.1 200 OK" => {}
+        // Not everything arrives in time, on a kernel that stalls.
+        "HTTP/1.1 408 Request Timeout" | "HTTP/1.1 400 Bad Request" => {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        other => panic!("{other}"),
+    }
+    let (mut length, mut chunked) = (0, false);
+    loop {
+        let field = line(stream)?;
+        match field.split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().expect("a number"),
+            Some(("transfer-encoding", "chunked")) => chunked = true,
+            Some(_) => {}
+            None => break assert_eq!(field, ""),
+        }
+    }
+    let mut body = Vec::new();
+    loop {
+        let size = match chunked {
+            true => usize::from_str_radix(&line(stream)?, 16).expect("a size"),
+            false => length,
+        };
+        let start = body.len();
+        body.resize(start + size, 0);
+        stream.read_exact(&mut body[start..])?;
+        if !chunked {
+            return Ok(body);
+        }
+        assert_eq!(line(stream)?, "");
+        if size == 0 {
+            return Ok(body);
+        }
+    }
+}
+
+/// Asks a few things on one connection, several at a time; how many were answered.
+fn talk(address: SocketAddr, seed: u64) -> io::Result<usize> {
+    let mut dice = Dice(seed);
+    let stream = TcpStream::connect(address)?;
+    let (requests, expected): (Vec<_>, Vec<_>) =
+        (0..1 + dice.below(8)).map(|_| request(&mut dice)).unzip();
+    let bytes = requests.concat();
+    let writing = stream.try_clone()?;
+    let step = 1 + dice.below(100_000) as usize;
+    let writer = spawn(move || -> io::Result<()> {
+        for piece in bytes.chunks(step) {
+            (&writing).write_all(piece)?;
+        }
+        Ok(())
+    });
+    let mut reader = BufReader::new(&stream);
+    let mut count = 0;
+    let read = timeout(Duration::from_secs(30), || {
+        for body in &expected {
+            assert!(answer(&mut reader)? == *body, "the right answer, in its turn");
+            count += 1;
+        }
+        Ok::<(), io::Error>(())
+    });
+    drop(reader);
+    stream.close()?;
+    let _ = writer.join();
+    read.map(|()| count)
+}
+
+#[test]
+fn t10_server_in_the_simulator_answers_whatever_happens() {
+    let (mut whole, mut hours) = (0, Duration::ZERO);
+    for seed in 0..SEEDS {
+        let benign = seed % 2 == 0;
+        let faults = if benign { Faults::benign() } else { Faults::hostile() };
+        let kernel = Kernel::with_faults(seed, faults);
+        let lp = Loop::builder().demux(kernel.demux()).build().expect("a loop");
+        let before = kernel.open_descriptors();
+        let service = Service::new(Everything, Settings::default()).expect("a service");
+        let (address, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+        let made = service.clone();
+        let listener = Listener::bind(&lp, &address, settings, move |peer| made.connection(peer));
+        let Ok(listener) = listener else { continue }; // the kernel has no socket for it
+        let address = listener.local_address(&lp).expect("it listens").ip().expect("an IP address");
+        let ended = coracle_coro::run_on(&lp, move || {
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|n| spawn(move || talk(address, seed * CLIENTS + n))).collect();
+            let ended =
+                clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+            Ok::<Vec<io::Result<usize>>, io::Error>(ended)
+        });
+        for ended in ended.expect("a run") {
+            match ended {
+                Ok(count) => whole += count,
+                Err(error) => {
+                    assert!(!benign, "seed {seed}: {error}: {}", kernel.describe_faults())
+                }
+            }
+        }
+        listener.close(&lp);
+        lp.run_until_idle().expect("it comes to rest");
+        assert_eq!(service.stats().panics, 0, "seed {seed}");
+        drop((listener, service));
+        assert_eq!(kernel.open_descriptors(), before, "seed {seed}: {}", kernel.describe_faults());
+        hours += kernel.elapsed();
+    }
+    println!("{SEEDS} seeds, {whole} answers, {hours:?} of simulated time");
+    assert!(whole > SEEDS as usize * 10, "most of them come through: {whole}");
+}
