@@ -470,6 +470,24 @@ fn r2_http_answers_on_every_backend() {
 }
 
 #[test]
+fn r2_files_are_served_on_every_backend() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let options = ["--listen", "127.0.0.1:0", directory];
+        let mut server = Running::start("23_files", &options, backend);
+        let line = server.line();
+        let address = line.strip_prefix("files on ").expect("it says where it listens");
+        let get = |path: &str| ask(address, &format!("GET {path} HTTP/1.0\r\n\r\n"));
+        assert!(get("/README.md").ends_with(include_str!("../examples/README.md")), "{backend}");
+        assert!(get("/").contains("<a href=\"./23_files.rs\">23_files.rs</a>"), "{backend}");
+        assert!(get("/api/time").contains("SystemTime"), "{backend}");
+        assert!(get("/../Cargo.toml").starts_with("HTTP/1.1 400 "), "{backend}");
+        server.signal("TERM");
+        assert!(server.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
 fn r2_http_echo_tells_what_it_received_and_keeps_its_limits() {
     let options = [
         ["--listen", "127.0.0.1:0"],

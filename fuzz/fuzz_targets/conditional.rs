@@ -24,6 +24,7 @@ fuzz_target!(|data: (u64, u64, [&[u8]; 5])| {
     let list = [file.etag().as_bytes(), b", ", a].concat();
     let known = Conditions { if_none_match: Some(&list), ..Conditions::default() };
     assert_eq!(known.check(&file, now), Verdict::NotModified);
-    let same = Conditions { if_match: Some(&list), if_range: Some(file.etag().as_bytes()), ..Conditions::default() };
+    let if_range = Some(file.etag().as_bytes());
+    let same = Conditions { if_match: Some(&list), if_range, ..Conditions::default() };
     assert_eq!(same.check(&file, now), Verdict::Go { ranges: true });
 });

@@ -80,6 +80,11 @@ impl Conn<'_> {
         self.link.output_bytes()
     }
 
+    /// How many bytes wait to be sent, in memory and in [files](crate::Packet::file).
+    pub fn unsent_bytes(&self) -> usize {
+        self.link.unsent_bytes()
+    }
+
     /// Closes it: sends what waits, ends our side, waits for the peer to end its own, then closes. Nothing more is
     /// read. In order, and with a deadline ([`drain`](crate::Settings::drain)).
     pub fn close(&mut self) {

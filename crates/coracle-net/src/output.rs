@@ -72,6 +72,11 @@ impl Output {
         self.bytes - self.file_bytes
     }
 
+    /// How many of them are in files.
+    pub(crate) fn file_bytes(&self) -> usize {
+        self.file_bytes
+    }
+
     /// Whether nothing waits and nothing is being sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.packets.is_empty() && !self.in_flight

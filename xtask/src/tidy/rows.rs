@@ -21,6 +21,7 @@ const ROWS: &[(char, u32, u32)] = &[
     ('h', 1, 4),
     ('i', 1, 9),
     ('j', 1, 5),
+    ('n', 1, 7),
     ('p', 1, 1),
     ('p', 6, 6),
     ('q', 4, 4),
@@ -36,8 +37,12 @@ const ROWS: &[(char, u32, u32)] = &[
 ];
 
 /// The pages that say which test keeps which bug away, and which shows what is promised.
-const NAMING: &[&str] =
-    &["docs/reference/bugs-of-others.md", "docs/reference/http.md", "SOUNDNESS.md"];
+const NAMING: &[&str] = &[
+    "docs/reference/bugs-of-others.md",
+    "docs/reference/files.md",
+    "docs/reference/http.md",
+    "SOUNDNESS.md",
+];
 
 /// The backends of the contract suite.
 const BACKENDS: [&str; 5] = ["uring", "epoll", "poll", "select", "sim"];

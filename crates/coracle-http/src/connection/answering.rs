@@ -103,6 +103,7 @@ impl Shared {
             Kind::Vec(bytes) => Some(bytes.into()),
             Kind::File { file, offset, len } => {
                 conn.write_slice(&out);
+                self.count_written(out.len());
                 drop(out);
                 return self.send_file(conn, file, offset, len, written.keep_alive);
             }
@@ -163,6 +164,7 @@ impl Shared {
         };
         self.phase.set(Phase::Sending);
         let count = usize::try_from(len).unwrap_or(usize::MAX);
+        self.count_written(count);
         let (shared, open) = (Rc::clone(self), OpenFile(file));
         conn.write_then(Packet::file(file, offset, count), move |conn| {
             drop(open);

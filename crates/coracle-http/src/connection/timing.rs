@@ -95,13 +95,19 @@ impl Shared {
 
     /// Whether the client takes its answers fast enough, since somebody last looked.
     fn takes_enough(&self, conn: &mut Conn<'_>) -> bool {
-        let (now, waiting) = (conn.lp().now(), conn.output_bytes() as u64);
-        let sent = self.written.get().saturating_sub(waiting);
-        let (before, when) = self.watched.replace((sent, (waiting > 0).then_some(now)));
-        match when {
-            Some(when) if waiting > 0 => {
-                let seconds = now.duration_since(when).as_secs();
-                sent - before >= seconds * u64::from(self.site.settings.min_send_rate)
+        let (now, waiting) = (conn.lp().now(), conn.unsent_bytes() as u64);
+        let (sent, settings) = (self.written.get().saturating_sub(waiting), &self.site.settings);
+        let (before, when) = self.watched.get();
+        let passed = when.map(|when| now.duration_since(when));
+        // A client that reads steadily is seen to take much at a time: its kernel makes room in large steps.
+        if waiting > 0 && passed.is_some_and(|passed| passed < settings.idle_timeout) {
+            return true;
+        }
+        self.watched.set((sent, (waiting > 0).then_some(now)));
+        match passed {
+            Some(passed) if waiting > 0 => {
+                let enough = passed.as_secs() * u64::from(settings.min_send_rate);
+                sent.saturating_sub(before) >= enough
             }
             _ => true,
         }

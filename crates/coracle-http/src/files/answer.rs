@@ -4,7 +4,8 @@ use super::conditional::{Conditions, Verdict};
 use super::range::{self, Selection};
 use super::site::{Contents, Entry, Variant};
 use crate::{AcceptEncoding, Body, Coding, Headers, IntoResponse, Method, Response, Status};
-use bytes::Bytes;
+use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
 use std::borrow::Cow;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -151,7 +152,7 @@ fn several_parts(variant: &Variant, parts: &[Range<u64>]) -> io::Result<Response
 }
 
 /// Writes a stretch of a file, piece by piece; the disk is waited for elsewhere.
-pub(super) fn copy(file: &Arc<File>, part: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+fn copy(file: &Arc<File>, part: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
     let mut at = part.start;
     while at < part.end {
         let count = (part.end - at).min(PIECE_BYTES) as usize;
@@ -169,8 +170,15 @@ pub(super) fn copy(file: &Arc<File>, part: Range<u64>, out: &mut dyn Write) -> i
 impl Contents {
     fn body(&self, range: Range<u64>) -> io::Result<Body> {
         Ok(match self {
-            Contents::Memory(bytes) => Body::from(slice(bytes, &range)),
-            // A descriptor of its own: whoever sends it closes it. It has no position, so that they do not meet.
+            Contents::Memory(bytes) => {
+                Body::from(bytes.slice(range.start as usize..range.end as usize))
+            }
+            // A simulated kernel cannot send a file that is real: it passes through the program.
+            Contents::File(file) if is_simulated() => {
+                let file = Arc::clone(file);
+                Body::stream_exact(range.end - range.start, move |out| copy(&file, range, out))
+            }
+            // A descriptor of its own: whoever sends it closes it. Its position is not used, so they do not meet.
             Contents::File(file) => {
                 Body::file(file.try_clone()?, range.start, range.end - range.start)
             }
@@ -178,8 +186,8 @@ impl Contents {
     }
 }
 
-fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
-    bytes.slice(range.start as usize..range.end as usize)
+fn is_simulated() -> bool {
+    Loop::current().is_some_and(|lp| lp.backend() == Backend::Sim)
 }
 
 fn with(status: Status, headers: Headers, body: Body) -> Response {

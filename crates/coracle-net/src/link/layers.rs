@@ -89,6 +89,11 @@ impl Layers {
         self.stages.iter().map(|stage| stage.queue.memory_bytes()).sum()
     }
 
+    /// How many bytes in files wait to pass through.
+    pub(super) fn file_bytes(&self) -> usize {
+        self.stages.iter().map(|stage| stage.queue.file_bytes()).sum()
+    }
+
     /// How many bytes have come and were not taken by a layer.
     pub(super) fn input_bytes(&self) -> usize {
         self.stages.iter().map(|stage| stage.input.len()).sum()

@@ -112,6 +112,11 @@ impl Link {
         self.state.borrow().output_bytes() + self.scratch_bytes()
     }
 
+    /// The same, and what waits in files.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.output_bytes() + self.state.borrow().file_bytes()
+    }
+
     /// Sends what the callback has written.
     #[inline(always)]
     pub(super) fn flush(self: &Rc<Self>, lp: &Loop) {
@@ -335,6 +340,12 @@ impl State {
     fn output_bytes(&self) -> usize {
         let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
         self.output.memory_bytes() + layers.map_or(0, |layers| layers.output_bytes())
+    }
+
+    /// How many bytes wait in files to be sent.
+    fn file_bytes(&self) -> usize {
+        let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
+        self.output.file_bytes() + layers.map_or(0, |layers| layers.file_bytes())
     }
 
     /// How many bytes have come that no layer has taken.
