@@ -51,11 +51,14 @@ mod json;
 mod matched;
 mod media_type;
 pub mod middleware;
+mod multipart;
 mod path;
 mod problem;
 mod router;
 mod session;
 mod set_cookie;
+#[cfg(feature = "templates")]
+mod templates;
 
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
@@ -82,7 +85,10 @@ pub use forms::Pairs;
 pub use hosts::Hosts;
 pub use json::Json;
 pub use media_type::MediaType;
+pub use multipart::{Multipart, MultipartLimits, Part, SavedFile, Upload};
 pub use problem::Problem;
 pub use router::Router;
 pub use session::{SessionKey, Sessions};
 pub use set_cookie::{Cookie, CookieError, SameSite};
+#[cfg(feature = "templates")]
+pub use templates::{Serde, Templates, context};
