@@ -15,6 +15,7 @@ pub(crate) fn serve(options: &ServeOptions, style: Style) -> io::Result<()> {
         Style::Callback => serve_app(options, inline(greet)),
         Style::Coroutine => serve_app(options, greet),
         Style::Async => serve_app(options, asynchronous(async |_: &Request<'_>| GREETING)),
+        Style::Hook => Err(style.missing("hello")),
     }
 }
 

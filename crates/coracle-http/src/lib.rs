@@ -27,6 +27,8 @@ mod connection;
 mod date;
 mod exchange;
 pub mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod h1;
 mod handling;
 mod headers;

@@ -34,7 +34,9 @@ fn crates_in_order(architecture: &str) -> Vec<String> {
 fn package_folder(manifest: &str) -> Option<&str> {
     match manifest {
         "Cargo.toml" => Some("src"),
-        _ => manifest.strip_suffix("/Cargo.toml").filter(|folder| !folder.starts_with("bench")),
+        _ => manifest
+            .strip_suffix("/Cargo.toml")
+            .filter(|folder| !folder.starts_with("bench") && !folder.starts_with("fuzz")),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Each line of docs/reference/http.md that concerns bytes alone. The others are in `tests/`.
 
-use super::chunks::{Chunks, Piece};
 use super::head::{Facts, Parsed, parse};
 use super::{Framing, Refusal};
+use crate::fuzzing::{self, decode};
 use crate::settings::Settings;
-use crate::{Headers, OwnedRequest, Version};
+use crate::{OwnedRequest, Version};
 use proptest::prelude::*;
 
 fn head(bytes: &str) -> Result<(Facts, OwnedRequest), u16> {
@@ -283,93 +283,6 @@ fn j3_a_head_in_pieces_is_the_same_head() {
 
 // --- Chunks --------------------------------------------------------------------------------------------
 
-/// Decodes a body that comes in pieces of `step` bytes: its data, its trailers, what is left behind it.
-fn decode(
-    body: &[u8],
-    step: usize,
-    settings: &Settings,
-) -> Result<(Vec<u8>, Headers, Vec<u8>), u16> {
-    let (mut chunks, mut trailers, mut data) = (Chunks::default(), Headers::new(), Vec::new());
-    let (mut input, mut fed) = (Vec::new(), 0);
-    loop {
-        match chunks.next(&input, settings.limit_body_bytes, settings, &mut trailers) {
-            Err(refusal) => return Err(refusal.status.as_u16()),
-            Ok(Piece::Data { skip, len }) => {
-                assert!(len > 0);
-                data.extend_from_slice(&input[skip..skip + len]);
-                input.drain(..skip + len);
-            }
-            Ok(Piece::End { skip }) => {
-                input.drain(..skip);
-                input.extend_from_slice(&body[fed..]);
-                return Ok((data, trailers, input));
-            }
-            Ok(Piece::More { skip }) => {
-                input.drain(..skip);
-                if fed == body.len() {
-                    return Err(0);
-                }
-                let end = body.len().min(fed + step);
-                input.extend_from_slice(&body[fed..end]);
-                fed = end;
-            }
-        }
-    }
-}
-
-/// The same, slow and obvious: by the grammar of RFC 9112, 7.1, on the whole body.
-fn decode_slowly(body: &[u8], settings: &Settings) -> Option<Vec<u8>> {
-    let mut rest = body;
-    let (mut data, mut extensions) = (Vec::new(), 0);
-    let line = |rest: &mut &[u8]| -> Option<Vec<u8>> {
-        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
-        let line = rest[..end].to_vec();
-        *rest = &rest[end + 2..];
-        (!line.iter().any(|&byte| byte == b'\r' || byte == b'\n')).then_some(line)
-    };
-    loop {
-        let text = String::from_utf8(line(&mut rest)?).ok()?;
-        let (size, extension) = match text.find(';') {
-            Some(at) => text.split_at(at),
-            None => (&text[..], ""),
-        };
-        let plain = extension.bytes().all(|byte| byte == b'\t' || (32..127).contains(&byte));
-        extensions += extension.len();
-        if !plain
-            || extension.len() > settings.limit_chunk_extension_bytes
-            || extensions > settings.limit_chunk_extensions_bytes
-            || !(1..=16).contains(&size.len())
-            || !size.bytes().all(|byte| byte.is_ascii_hexdigit())
-        {
-            return None;
-        }
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            break;
-        }
-        if data.len() + size > settings.limit_body_bytes as usize {
-            return None;
-        }
-        data.extend_from_slice(rest.get(..size)?);
-        rest = rest[size..].strip_prefix(b"\r\n")?;
-    }
-    loop {
-        let text = line(&mut rest)?;
-        if text.is_empty() {
-            return Some(data);
-        }
-        let colon = text.iter().position(|&byte| byte == b':')?;
-        let (name, value) = text.split_at(colon);
-        let token = !name.is_empty() && name.iter().all(|&byte| crate::headers::is_token(byte));
-        if !token || !value.iter().all(|&byte| crate::headers::is_value(byte)) {
-            return None;
-        }
-        if name.eq_ignore_ascii_case(b"host") || name.eq_ignore_ascii_case(b"te") {
-            return None;
-        }
-    }
-}
-
 #[test]
 fn j2_chunks_are_joined_and_trailers_kept_apart() {
     let body = b"3\r\nabc\r\nA;x=y\r\n0123456789\r\n000\r\nX: y\r\nz:\r\n\r\nGET";
@@ -463,13 +376,7 @@ proptest! {
         ),
         step in 1usize..9,
     ) {
-        let body = parts.concat();
-        let settings = Settings::default();
-        let fast = decode(body.as_bytes(), step, &settings);
-        let whole = decode(body.as_bytes(), usize::MAX / 2, &settings);
-        prop_assert_eq!(fast.as_ref().ok().map(|(data, ..)| data), whole.as_ref().ok().map(|(data, ..)| data));
-        let slow = decode_slowly(body.as_bytes(), &settings);
-        prop_assert_eq!(fast.ok().map(|(data, ..)| data), slow);
+        fuzzing::chunks(parts.concat().as_bytes(), step);
     }
 
     /// Whatever bytes come: no panic, and what is taken has one framing, in the terms of a reader that only looks
@@ -485,33 +392,6 @@ proptest! {
             0..14,
         ),
     ) {
-        let text = format!("{}\r\n\r\n", parts.concat());
-        if let Ok((facts, request)) = head(&text) {
-            let taken = text[..facts.len].trim_start_matches("\r\n");
-            prop_assert!(taken.ends_with("\r\n\r\n"));
-            let lines: Vec<&str> = taken.trim_end_matches("\r\n").split("\r\n").collect();
-            prop_assert!(!taken.replace("\r\n", "").contains(['\r', '\n', '\0']));
-            prop_assert_eq!(lines.len() - 1, request.headers.len());
-            let named = |name: &str| -> Vec<String> {
-                let fields = lines[1..].iter().filter_map(|line| line.split_once(':'));
-                let ours = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
-                ours.map(|(_, value)| value.trim().to_ascii_lowercase()).collect()
-            };
-            let (lengths, codings) = (named("content-length"), named("transfer-encoding"));
-            match facts.framing {
-                Framing::Chunked => {
-                    prop_assert!(lengths.is_empty());
-                    prop_assert_eq!(codings, ["chunked"]);
-                }
-                Framing::Length(length) => {
-                    prop_assert!(codings.is_empty());
-                    prop_assert_eq!(lengths, [length.to_string()]);
-                }
-                Framing::None => {
-                    prop_assert!(codings.is_empty());
-                    prop_assert!(lengths.is_empty() || lengths[0].parse::<u64>() == Ok(0));
-                }
-            }
-        }
+        fuzzing::head(format!("{}\r\n\r\n", parts.concat()).as_bytes());
     }
 }

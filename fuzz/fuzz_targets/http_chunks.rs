@@ -1,0 +1,8 @@
+//! A body in chunks may be anything, and come in any pieces: it is what the grammar says, or refused.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Some((&step, body)) = bytes.split_first() {
+        coracle_http::fuzzing::chunks(body, step.into());
+    }
+});
