@@ -414,8 +414,9 @@ impl Scheduler {
         self.deadlock.take()
     }
 
-    /// Runs a coroutine until it waits, gives way, or is over. True if it is over, and to be removed.
-    #[inline]
+    /// Runs a coroutine until it waits, gives way, or is over. True if it is over, and to be removed. Always
+    /// inlined, as all that a switch lies in.
+    #[inline(always)]
     fn resume(&self, task: &Rc<Task>) -> bool {
         let mut place = task.coroutine.borrow_mut();
         if task.state.get() == State::New

@@ -5,12 +5,10 @@
 mod child;
 
 use child::{errand, said, send};
-use coracle_coro::net::{TcpListener, TcpStream};
 use coracle_coro::sync::{Mutex, channel};
 use coracle_coro::{current, park, run_on, spawn, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
-use std::io::{Read, Write};
 use std::rc::Rc;
 
 /// How often something is done in two runs; what both runs have in common cancels out.
@@ -20,7 +18,7 @@ const COUNTS: [u32; 2] = [1_000, 11_000];
 type Operation = fn(u32);
 
 /// What is counted, and how many instructions it may take: a tenth more than it took.
-const OPERATIONS: [(&str, Operation, f64); 8] = [
+const OPERATIONS: [(&str, Operation, f64); 7] = [
     ("spawn + run + join", spawns, 790.0),
     ("yield_now", yields, 127.0),
     ("park + unpark, there and back", parks, 600.0),
@@ -28,7 +26,6 @@ const OPERATIONS: [(&str, Operation, f64); 8] = [
     ("message by a buffer", messages_by_a_buffer, 340.0),
     ("message there and back", messages_there_and_back, 1_780.0),
     ("mutex that is handed over, twice", mutexes, 1_360.0),
-    ("message there and back by TCP", echoes, 3_000.0),
 ];
 
 #[test]
@@ -108,26 +105,6 @@ fn messages_there_and_back(count: u32) {
     }
     drop(there);
     other.join().unwrap();
-}
-
-/// Two reads and two writes, each of which waits, and the turns of the loop between them.
-fn echoes(count: u32) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
-    let serving = spawn(move || {
-        let mut space = [0; 64];
-        while let Ok(length @ 1..) = server.read(&mut space) {
-            server.write_all(&space[..length]).unwrap();
-        }
-    });
-    let mut space = [0; 64];
-    for _ in 0..count {
-        client.write_all(b"ship ahoy").unwrap();
-        assert_eq!(client.read(&mut space).unwrap(), 9);
-    }
-    drop(client);
-    serving.join().unwrap();
 }
 
 /// One holds it while it gives way, so that the other has to wait for it.
