@@ -19,10 +19,9 @@ use serde::{Deserialize, Serialize};
 
 /// A process has settled when it executes nothing for this long.
 const QUIET: Duration = Duration::from_millis(200);
-/// It is not waited for longer than this, or than the load took, which tells how slow everything is: ends of
-/// connections take their time as well. Some programs wake up now and then for ever.
+/// Some programs wake up now and then for ever. They are not waited for longer than this, if what they execute
+/// then is not more than this share of all.
 const LIMIT_SETTLE: Duration = Duration::from_secs(30);
-/// What it executes then may be this share of all; more, and the count says nothing.
 const LIMIT_AFTER: f64 = 0.1;
 
 /// A process whose threads are all being single-stepped. Dropping this lets them run freely again.
@@ -58,7 +57,7 @@ impl Stepper {
     /// When the load cannot be started or fails, or the process goes on and on when it is over: some do under
     /// ptrace whose wait in `io_uring_enter` is interrupted again and again.
     pub fn count(&mut self, load: &mut Command) -> io::Result<u64> {
-        let (begun, before) = (Instant::now(), self.instructions);
+        let before = self.instructions;
         let load = load.spawn()?.id() as libc::pid_t;
         loop {
             match self.step(0)? {
@@ -72,19 +71,23 @@ impl Stepper {
             }
         }
         let (ended, during) = (Instant::now(), self.instructions - before);
-        let limit = LIMIT_SETTLE.max(ended - begun);
         let mut last = ended;
-        while last.elapsed() < QUIET && ended.elapsed() < limit {
+        while last.elapsed() < QUIET {
+            // Ends of connections are not more work than all that was before, however slow the machine is.
+            let after = self.instructions - before - during;
+            if after > during {
+                return Err(io::Error::other("it does not come to rest while it is stepped"));
+            }
+            let all = (during + after) as f64;
+            if ended.elapsed() > LIMIT_SETTLE && after as f64 <= all * LIMIT_AFTER {
+                break;
+            }
             match self.step(libc::WNOHANG)? {
                 Step::None => thread::sleep(Duration::from_micros(100)),
                 _ => last = Instant::now(),
             }
         }
-        let all = self.instructions - before;
-        if (all - during) as f64 > all as f64 * LIMIT_AFTER && last.elapsed() < QUIET {
-            return Err(io::Error::other("it does not come to rest while it is stepped"));
-        }
-        Ok(all)
+        Ok(self.instructions - before)
     }
 
     /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction.
