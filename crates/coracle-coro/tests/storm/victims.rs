@@ -27,6 +27,9 @@ const LIVING: usize = 70;
 
 const BYSTANDERS: u8 = 8;
 
+/// How many stacks a scheduler keeps with a task that is over.
+const LIMIT_SPARE_STACKS: usize = 64;
+
 /// One storm on `lp`. Everything is checked that can be; an error means that there were no sockets for it.
 pub(crate) fn storm(lp: &Loop, mut random: Random, is_exact: bool) -> io::Result<()> {
     run_on(lp, move || {
@@ -76,7 +79,9 @@ fn nobody_is_left() -> io::Result<()> {
     }
     let stats = stats();
     assert_eq!((stats.created - stats.finished, stats.leaked), (1, 0), "{stats:?}");
-    assert_eq!(stack_stats().in_use, 1, "our own");
+    // Our own; and those that a loop keeps at hand for the next coroutines, which it does in release builds.
+    let at_hand = if cfg!(debug_assertions) { 0 } else { LIMIT_SPARE_STACKS };
+    assert!(stack_stats().in_use <= 1 + at_hand, "{:?}", stack_stats());
     Ok(())
 }
 
