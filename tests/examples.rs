@@ -268,7 +268,7 @@ fn chats(name: &str) {
 fn t3_chat_of_std_is_the_same_in_coroutines_and_in_threads() {
     let ways = ["uring", "epoll", "poll", "select"].map(|backend| (backend, "--coroutines"));
     for (backend, how) in ways.into_iter().chain([("", "--threads")]) {
-        let mut chat = Running::start("22_hooked_chat", &["127.0.0.1:0", how], backend);
+        let mut chat = Running::start("23_hooked_chat", &["127.0.0.1:0", how], backend);
         let line = chat.line();
         let address =
             line.strip_prefix("chat on ").and_then(|rest| rest.split(',').next()).unwrap();
@@ -451,7 +451,7 @@ fn ask(address: &str, request: &str) -> String {
 #[test]
 fn r2_http_answers_on_every_backend() {
     for backend in ["uring", "epoll", "poll", "select"] {
-        let mut server = Running::start("22_http", &["--listen", "127.0.0.1:0"], backend);
+        let mut server = Running::start("24_http", &["--listen", "127.0.0.1:0"], backend);
         let line = server.line();
         let address = line.strip_prefix("http on ").expect("it says where it listens");
         let get = |path: &str| ask(address, &format!("GET {path} HTTP/1.0\r\n\r\n"));
@@ -474,14 +474,57 @@ fn r2_files_are_served_on_every_backend() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     for backend in ["uring", "epoll", "poll", "select"] {
         let options = ["--listen", "127.0.0.1:0", directory];
-        let mut server = Running::start("23_files", &options, backend);
+        let mut server = Running::start("25_files", &options, backend);
         let line = server.line();
         let address = line.strip_prefix("files on ").expect("it says where it listens");
         let get = |path: &str| ask(address, &format!("GET {path} HTTP/1.0\r\n\r\n"));
         assert!(get("/README.md").ends_with(include_str!("../examples/README.md")), "{backend}");
-        assert!(get("/").contains("<a href=\"./23_files.rs\">23_files.rs</a>"), "{backend}");
+        assert!(get("/").contains("<a href=\"./25_files.rs\">25_files.rs</a>"), "{backend}");
         assert!(get("/api/time").contains("SystemTime"), "{backend}");
         assert!(get("/../Cargo.toml").starts_with("HTTP/1.1 400 "), "{backend}");
+        server.signal("TERM");
+        assert!(server.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
+fn j9_todo_remembers_its_user_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut server = Running::start("26_todo", &["--listen", "127.0.0.1:0"], backend);
+        let line = server.line();
+        let address = line.strip_prefix("todo on ").expect("it says where it listens");
+        let post = |path: &str, kind: &str, cookie: &str, body: &str| {
+            let length = body.len();
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nCookie: {cookie}\r\n"
+            );
+            ask(
+                address,
+                &format!("{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"),
+            )
+        };
+        let get = |path: &str, cookie: &str| {
+            ask(address, &format!("GET {path} HTTP/1.0\r\nCookie: {cookie}\r\n\r\n"))
+        };
+        let form = "application/x-www-form-urlencoded";
+        assert!(get("/api/todos", "").starts_with("HTTP/1.1 401 "), "{backend}");
+        let answer = post("/log-in", form, "", "name=ahab");
+        let cookie = answer.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+        let cookie = cookie.expect("a session").split(';').next().expect("a pair");
+        post("/todos", form, cookie, "title=%3Cwhale%3E");
+        let multipart = "multipart/form-data; boundary=b";
+        let file = "--b\r\nContent-Disposition: form-data; name=\"list\"; filename=\"x\"\r\n\r\n\
+            row\nsail\r\n--b--";
+        assert!(post("/import", multipart, cookie, file).starts_with("HTTP/1.1 303 "), "{backend}");
+        post("/todos/1/done", form, cookie, "");
+        let list = get("/api/todos", cookie);
+        assert!(list.contains(r#"[{"title":"<whale>","done":false},"#), "{list}");
+        assert!(
+            list.ends_with(r#"{"title":"row","done":true},{"title":"sail","done":false}]"#),
+            "{list}"
+        );
+        let page = get("/", cookie);
+        assert!(page.contains("&lt;whale&gt;") && page.contains("<s>row</s>"), "{page}");
         server.signal("TERM");
         assert!(server.end().0.success(), "{backend}");
     }

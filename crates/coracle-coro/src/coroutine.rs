@@ -93,10 +93,11 @@ pub fn current() -> Coroutine {
     Coroutine(Sleeper::of_caller())
 }
 
-/// Whether the caller may wait: a coroutine may, and a plain thread; a callback of a loop may not, it would be a panic.
+/// Whether the caller may wait: a coroutine may, and a plain thread; a callback of a loop may not, it would be a
+/// panic.
 ///
-/// For code that has work to [`offload`](crate::offload()) where that can be waited for, and does it there and then
-/// where it cannot.
+/// For code that has work to [`offload`](crate::offload()) where that can be waited for, and does it there and
+/// then where it cannot.
 ///
 /// ```
 /// use coracle_loop::Loop;

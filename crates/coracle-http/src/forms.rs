@@ -270,7 +270,8 @@ mod tests {
     proptest! {
         #[test]
         fn j8_pairs_are_those_of_the_standard(text in proptest::collection::vec(
-            prop_oneof![Just(b'&'), Just(b'='), Just(b'%'), Just(b'+'), Just(b'4'), Just(b'f'), any::<u8>()], 0..40,
+            prop_oneof![Just(b'&'), Just(b'='), Just(b'%'), Just(b'+'), Just(b'4'), Just(b'f'), any::<u8>()],
+            0..40,
         )) {
             let ours = Pairs::parse(&text).unwrap();
             let ours: Vec<(String, String)> =

@@ -26,8 +26,9 @@ use std::sync::Arc;
 /// assert_eq!(ask("example.com").status(), Status::MISDIRECTED_REQUEST);
 /// ```
 ///
-/// Names are compared without case, port and final dot; a `*` is one label or several, and what is longer counts before
-/// what is shorter. A host that nobody is for is answered with 421, unless there is an [`otherwise`](Hosts::otherwise).
+/// Names are compared without case, port and final dot; a `*` is one label or several, and what is longer counts
+/// before what is shorter. A host that nobody is for is answered with 421, unless there is an
+/// [`otherwise`](Hosts::otherwise).
 #[derive(Default)]
 pub struct Hosts {
     exact: Vec<(String, Arc<dyn App + Send + Sync>)>,

@@ -22,12 +22,14 @@ pub(crate) struct Matched<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The value of a parameter of the route, decoded: with the route `/posts/{id}`, the `id` of `/posts/7` is `7`.
+    /// The value of a parameter of the route, decoded: with the route `/posts/{id}`, the `id` of `/posts/7` is
+    /// `7`.
     ///
     /// ```
     /// use coracle_http::{App, OwnedRequest, Router};
     ///
-    /// let app = Router::new(()).get("/hello/{name}", |_, req| format!("hello, {}\n", req.param("name").unwrap()));
+    /// let app = Router::new(())
+    ///     .get("/hello/{name}", |_, req| format!("hello, {}\n", req.param("name").unwrap()));
     /// let request = OwnedRequest::new("GET", "/hello/J%C3%BCrgen%2FJr");
     /// assert_eq!(app.call(&request.request()).body().as_bytes(), Some("hello, Jürgen/Jr\n".as_bytes()));
     /// ```
@@ -44,8 +46,8 @@ impl<'a> Request<'a> {
     }
 
     /// The name of the route by which the request came: its pattern, unless it was
-    /// [named](crate::Router::named). There are as many as the program has routes, whatever clients ask for, so that
-    /// it can be counted by. None before a router has looked at it, and where there was no route.
+    /// [named](crate::Router::named). There are as many as the program has routes, whatever clients ask for, so
+    /// that it can be counted by. None before a router has looked at it, and where there was no route.
     pub fn route(&self) -> Option<&str> {
         let mut last = self.matched.get()?;
         while let Some(inner) = last.inner.get() {

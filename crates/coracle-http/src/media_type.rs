@@ -131,7 +131,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn j8_what_was_quoted_is_found_again(name in "[a-z]{1,4}", value in "[ -~é]{0,12}", more in "(; [b-z]=1)?") {
+        fn j8_what_was_quoted_is_found_again(
+            name in "[a-z]{1,4}",
+            value in "[ -~é]{0,12}",
+            more in "(; [b-z]=1)?",
+        ) {
             let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
             let text = format!("a/b; {name}=\"{quoted}\"{more}");
             prop_assert_eq!(MediaType::parse(&text).unwrap().param(&name), Some(value));

@@ -30,7 +30,8 @@ pub struct MultipartLimits {
     pub limit_head_bytes: usize,
     /// How long one part.
     pub limit_part_bytes: u64,
-    /// How long all that is read into memory as text: [`Part::text`], and the fields of [`Multipart::save`] together.
+    /// How long all that is read into memory as text: [`Part::text`], and the fields of [`Multipart::save`]
+    /// together.
     pub limit_text_bytes: usize,
 }
 

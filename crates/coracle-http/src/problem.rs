@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-/// Why a handler has no better answer: a status and a sentence for the client, and, apart from them, the reason for
-/// the log, which the client never sees.
+/// Why a handler has no better answer: a status and a sentence for the client, and, apart from them, the reason
+/// for the log, which the client never sees.
 ///
 /// ```
 /// use coracle_http::{IntoResponse, Problem, Request, Status};
@@ -14,8 +14,8 @@ use std::fmt;
 /// fn show(req: &Request<'_>) -> Result<String, Problem> {
 ///     let number = req.segments().last().copied().unwrap_or("");
 ///     let number: u32 = number.parse().map_err(|_| Problem::new(Status::BAD_REQUEST, "that is no number"))?;
-///     let page = std::fs::read_to_string(format!("/var/lib/pages/{number}"))?; // any error: a 500, and a line in the log
-///     Ok(page)
+///     // Any error: a 500, and a line in the log.
+///     Ok(std::fs::read_to_string(format!("/var/lib/pages/{number}"))?)
 /// }
 ///
 /// # let owned = coracle_http::OwnedRequest::new("GET", "/pages/x");

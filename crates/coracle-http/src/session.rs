@@ -4,9 +4,9 @@
 //!   base64url( expires: 8 bytes │ value: JSON )  .  base64url( HMAC-SHA256(key, name │ 0 │ the left part) )
 //! ```
 //!
-//! The name of the cookie is signed with it, so that the session of one cookie is none in another. The server keeps
-//! nothing, so it cannot forget one either: who must be able to end a session before its time puts a number into it
-//! that is looked up.
+//! The name of the cookie is signed with it, so that the session of one cookie is none in another. The server
+//! keeps nothing, so it cannot forget one either: who must be able to end a session before its time puts a number
+//! into it that is looked up.
 
 use crate::{Cookie, CookieError, Problem, Request, SameSite};
 use base64::Engine;
@@ -85,7 +85,8 @@ impl SessionKey {
         Ok(SessionKey(bytes))
     }
 
-    /// A new key. Sessions that are signed with it end when the program does, and other processes do not accept them.
+    /// A new key. Sessions that are signed with it end when the program does, and other processes do not accept
+    /// them.
     ///
     /// # Panics
     /// When the system has no random numbers to give.
@@ -160,14 +161,15 @@ impl Sessions {
         Ok(self.with_attributes(Cookie::new(&self.name, token)?.max_age(self.age)))
     }
 
-    /// The session of a request: none if it has none, or if it is over, was not signed by us, or is of another type.
+    /// The session of a request: none if it has none, or if it is over, was not signed by us, or is of another
+    /// type.
     pub fn read<T: DeserializeOwned>(&self, req: &Request<'_>) -> Option<T> {
         let value = self.open(req.cookie(&self.name)?, SystemTime::now())?;
         serde_json::from_slice(&value).ok()
     }
 
-    /// Ends the session, as far as the browser is concerned. Who has kept the cookie can go on sending it until it is
-    /// over.
+    /// Ends the session, as far as the browser is concerned. Who has kept the cookie can go on sending it until it
+    /// is over.
     ///
     /// # Errors
     /// None, with a name that [`Sessions::new`] has accepted.

@@ -23,8 +23,8 @@ pub(crate) const LIMIT_COOKIE_BYTES: usize = 4096;
 /// # Ok::<(), coracle_http::CookieError>(())
 /// ```
 ///
-/// Unless said otherwise, it is for all paths, scripts do not see it (`HttpOnly`), other sites do not send it but by a
-/// link (`SameSite=Lax`), and the browser forgets it when it is closed. Where there is TLS, add
+/// Unless said otherwise, it is for all paths, scripts do not see it (`HttpOnly`), other sites do not send it but
+/// by a link (`SameSite=Lax`), and the browser forgets it when it is closed. Where there is TLS, add
 /// [`secure`](Cookie::secure), or use [`Cookie::for_host`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookie {
@@ -53,8 +53,8 @@ impl Cookie {
     /// A cookie.
     ///
     /// # Errors
-    /// The name is no token, the value has something other than visible ASCII in it, or a quote, a comma, a semicolon
-    /// or a backslash; or they are too long. Encode such values: by percent signs, or base64.
+    /// The name is no token, the value has something other than visible ASCII in it, or a quote, a comma, a
+    /// semicolon or a backslash; or they are too long. Encode such values: by percent signs, or base64.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Result<Cookie, CookieError> {
         let cookie = Cookie {
             name: name.into(),
@@ -213,8 +213,8 @@ impl fmt::Display for Cookie {
 impl Response {
     /// With this cookie set, beside others.
     ///
-    /// A cookie that no browser would take, because of its path or domain, is a mistake of the program: a 500 is sent
-    /// in place of the response, and the log says why.
+    /// A cookie that no browser would take, because of its path or domain, is a mistake of the program: a 500 is
+    /// sent in place of the response, and the log says why.
     #[must_use]
     pub fn with_cookie(mut self, cookie: Cookie) -> Response {
         let set = cookie.check().map_err(|error| error.to_string()).and_then(|()| {

@@ -1,8 +1,9 @@
 //! HTML from templates, by minijinja, with everything escaped that is not said to be HTML.
 //!
 //! Why minijinja and not askama: templates are files that can be changed without a compiler, which a server that
-//! people run needs (error pages, listings); it has one dependency, serde, and no macros to build; and what it does is
-//! bounded (fuel, recursion). Who wants templates that the compiler checks takes askama: `Html(page.render()?)`.
+//! people run needs (error pages, listings); it has one dependency, serde, and no macros to build; and what it
+//! does is bounded (fuel, recursion). Who wants templates that the compiler checks takes askama:
+//! `Html(page.render()?)`.
 
 use crate::{Html, Problem};
 use minijinja::{AutoEscape, Environment};
@@ -19,7 +20,8 @@ pub use minijinja::value::Serde;
 /// A template may take so many steps: enough for a table of some ten thousand rows, and not for ever.
 const LIMIT_STEPS: u64 = 10_000_000;
 
-/// So deep templates may include, extend and call each other: a level costs stack, of which a coroutine has 256 KiB.
+/// So deep templates may include, extend and call each other: a level costs stack, of which a coroutine has 256
+/// KiB.
 const LIMIT_DEPTH: usize = 64;
 
 /// A set of templates.
@@ -37,8 +39,8 @@ const LIMIT_DEPTH: usize = 64;
 ///
 /// The context is anything that `serde` can write: a struct of yours, or what [`context!`] makes.
 ///
-/// What is in a value is escaped, whatever the template is called. A handler keeps them in its state; a problem is a
-/// 500, whose reason, with the line, is in the log.
+/// What is in a value is escaped, whatever the template is called. A handler keeps them in its state; a problem is
+/// a 500, whose reason, with the line, is in the log.
 #[derive(Clone)]
 pub struct Templates {
     folder: Option<Arc<PathBuf>>,

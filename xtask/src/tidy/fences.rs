@@ -72,7 +72,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/tests/forking/main.rs", "forks, to see what a copy does"),
     ("crates/coracle-loop/tests/rows/process.rs", "forks, to see that a loop survives them"),
     ("compat/tests/clients.rs", "enables hooks"),
-    ("examples/22_hooked_chat.rs", "enables hooks"),
+    ("examples/23_hooked_chat.rs", "enables hooks"),
     ("bench/src/buffer_ring.rs", "the ring of the limit server"),
     ("bench/src/cpu_clock.rs", "the clock of another process"),
     ("bench/src/single_step.rs", "ptrace(2)"),

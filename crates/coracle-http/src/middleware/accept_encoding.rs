@@ -128,7 +128,7 @@ mod tests {
                 let named = named.or_else(|| list.iter().find(|(other, _)| *other == "*" && name != "identity"));
                 named.map_or(0.0, |(_, tenths)| f64::from(*tenths) / 10.0)
             };
-            let mut all = vec![(of("zstd"), 3), (of("br"), 2), (of("gzip"), 1)];
+            let mut all = [(of("zstd"), 3), (of("br"), 2), (of("gzip"), 1)];
             all.sort_by(|a, b| b.partial_cmp(a).unwrap());
             let best = if all[0].0 > 0.0 && all[0].0 >= of("identity") { all[0].1 } else { 0 };
             let ours = match choose(&text.join(", ")) {

@@ -31,8 +31,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Writes a line for each answer. Clones write to the same file; keep one to [`reopen`](AccessLog::reopen) it, and to
-/// see whether lines were lost.
+/// Writes a line for each answer. Clones write to the same file; keep one to [`reopen`](AccessLog::reopen) it, and
+/// to see whether lines were lost.
 ///
 /// ```
 /// use coracle_http::middleware::{AccessLog, LogFormat};
@@ -72,13 +72,14 @@ impl AccessLog {
         AccessLog { format, writer: Arc::new(Writer::new(Box::new(out))) }
     }
 
-    /// Opens the file again, by its name: after it was renamed to make room for a new one. What was logged before goes
-    /// to the old one.
+    /// Opens the file again, by its name: after it was renamed to make room for a new one. What was logged before
+    /// goes to the old one.
     pub fn reopen(&self) {
         self.writer.reopen();
     }
 
-    /// Waits until all that was logged before is written. For the end of a program, and for tests: it holds the thread.
+    /// Waits until all that was logged before is written. For the end of a program, and for tests: it holds the
+    /// thread.
     pub fn flush(&self) {
         self.writer.flush();
     }

@@ -18,7 +18,9 @@ const LIMIT_CREDENTIALS_BYTES: usize = 1024;
 /// use coracle_http::{App, OwnedRequest, Router, Status};
 ///
 /// let auth = BasicAuth::new("the ship").user("ahab", "thar she blows");
-/// let app = Router::new(()).with(auth).get("/", |_, req| format!("ahoy, {}\n", req.local::<User>().unwrap().name()));
+/// let app = Router::new(())
+///     .with(auth)
+///     .get("/", |_, req| format!("ahoy, {}\n", req.local::<User>().unwrap().name()));
 ///
 /// let ask = |credentials: &str| {
 ///     let request = OwnedRequest::new("GET", "/").with_header("Authorization", credentials).unwrap();
@@ -59,7 +61,8 @@ impl BasicAuth {
         BasicAuth { challenge, users: Vec::new(), check: None }
     }
 
-    /// This name with this password. How long it takes to refuse another does not depend on how much of it is right.
+    /// This name with this password. How long it takes to refuse another does not depend on how much of it is
+    /// right.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> BasicAuth {
         self.users.push((digest(name), digest(password)));

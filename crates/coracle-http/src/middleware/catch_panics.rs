@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Makes a 500 of a panic.
 ///
-/// A server does that by itself; here it is done further in, so that what is around it (the access log, error pages)
-/// sees the answer. The message is where panics go: to standard error, or to a hook. The client is not told.
+/// A server does that by itself; here it is done further in, so that what is around it (the access log, error
+/// pages) sees the answer. The message is where panics go: to standard error, or to a hook. The client is not
+/// told.
 ///
 /// ```
 /// use coracle_http::middleware::catch_panics;

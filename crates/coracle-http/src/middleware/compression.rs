@@ -34,8 +34,8 @@ const BROTLI_WINDOW: u32 = 16;
 /// ```
 ///
 /// What is left as it is: bodies of fewer than 256 bytes or, in memory, more than 64 MiB, files, parts
-/// (`Content-Range`), what is coded already or says `Cache-Control: no-transform`, and all that is not text: images,
-/// archives. Streams are compressed while they are written; a flush goes through.
+/// (`Content-Range`), what is coded already or says `Cache-Control: no-transform`, and all that is not text:
+/// images, archives. Streams are compressed while they are written; a flush goes through.
 ///
 /// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
 /// (the attack is called BREACH). Leave such routes out.

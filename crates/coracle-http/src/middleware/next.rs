@@ -19,13 +19,14 @@ use std::sync::Arc;
 /// assert_eq!(response.headers().get("server"), Some("coracle"));
 /// ```
 ///
-/// It may answer by itself, change the answer, measure, and leave something [with the request](Request::set_local).
-/// One value serves all requests of all loops, so what it keeps is shared: atomics, or a lock of a few lines.
+/// It may answer by itself, change the answer, measure, and leave something [with the
+/// request](Request::set_local). One value serves all requests of all loops, so what it keeps is shared: atomics,
+/// or a lock of a few lines.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no middleware",
     label = "this cannot stand between a request and an app",
-    note = "a middleware is a function `fn(&Request, Next) -> impl IntoResponse`; a closure names its arguments' types: \
-            `|req: &Request<'_>, next: Next<'_>| …`"
+    note = "a middleware is a function `fn(&Request, Next) -> impl IntoResponse`; a closure names its arguments' \
+            types: `|req: &Request<'_>, next: Next<'_>| …`"
 )]
 pub trait Middleware: Send + Sync + 'static {
     /// Answers a request, by `next` or otherwise.

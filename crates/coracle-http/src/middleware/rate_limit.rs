@@ -34,17 +34,19 @@ const WAYS: usize = 8;
 /// assert_eq!([ask(), ask(), ask()], [Status::OK, Status::OK, Status::TOO_MANY_REQUESTS]);
 /// ```
 ///
-/// An IPv6 address counts as its network of 64 bits, since whoever has one has them all. All clients of a Unix socket
-/// are one. Behind a proxy, say by [`keyed`](RateLimit::keyed) who asks.
+/// An IPv6 address counts as its network of 64 bits, since whoever has one has them all. All clients of a Unix
+/// socket are one. Behind a proxy, say by [`keyed`](RateLimit::keyed) who asks.
 pub struct RateLimit {
     /// Time for one token.
     interval: Duration,
     burst: u32,
     limit_addresses: usize,
-    key: Box<dyn Fn(&Request<'_>) -> Option<IpAddr> + Send + Sync>,
+    key: Box<Key>,
     table: std::sync::OnceLock<Table>,
     refused: AtomicU64,
 }
+
+type Key = dyn Fn(&Request<'_>) -> Option<IpAddr> + Send + Sync;
 
 impl RateLimit {
     /// So many requests per second, and as many at once.
@@ -98,8 +100,8 @@ impl RateLimit {
         self
     }
 
-    /// Who asks, if it is not whom the connection is from: what a proxy says that you trust. Requests for which there
-    /// is no answer share one bucket.
+    /// Who asks, if it is not whom the connection is from: what a proxy says that you trust. Requests for which
+    /// there is no answer share one bucket.
     #[must_use]
     pub fn keyed(
         mut self,
@@ -150,7 +152,7 @@ impl fmt::Debug for RateLimit {
 /// Whose bucket it is.
 fn network(address: Option<IpAddr>) -> u128 {
     let six = match address {
-        Some(IpAddr::V4(four)) => return u128::from(four.to_ipv6_mapped().to_bits()),
+        Some(IpAddr::V4(four)) => return four.to_ipv6_mapped().to_bits(),
         Some(IpAddr::V6(six)) => six,
         None => Ipv6Addr::UNSPECIFIED,
     };

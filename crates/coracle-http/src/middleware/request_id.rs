@@ -12,8 +12,8 @@ const LIMIT_ID_BYTES: usize = 64;
 
 const HEADER: &str = "x-request-id";
 
-/// Gives each request an id: a number of the process and one of the request. It is in the answer (`X-Request-Id`), in
-/// the access log, and in a span of `tracing` around the handler.
+/// Gives each request an id: a number of the process and one of the request. It is in the answer (`X-Request-Id`),
+/// in the access log, and in a span of `tracing` around the handler.
 ///
 /// ```
 /// use coracle_http::middleware::RequestIds;
@@ -41,8 +41,8 @@ impl RequestIds {
         RequestIds { process, next: AtomicU64::new(1), accepting: false }
     }
 
-    /// A request that has an id keeps it: for servers behind a proxy that gives them. It is taken if it has at most 64
-    /// characters: letters, digits and `-_.`.
+    /// A request that has an id keeps it: for servers behind a proxy that gives them. It is taken if it has at
+    /// most 64 characters: letters, digits and `-_.`.
     #[must_use]
     pub fn accepting(mut self) -> RequestIds {
         self.accepting = true;

@@ -1,12 +1,14 @@
 //! Refusing what another site has a browser do.
 //!
 //! A page of another site can make a browser send a form here, with the cookies it has for us. Browsers say so: in
-//! `Sec-Fetch-Site`, all of them since 2023, and before that in `Origin`. Requests that no browser made have neither.
+//! `Sec-Fetch-Site`, all of them since 2023, and before that in `Origin`. Requests that no browser made have
+//! neither.
 
 use super::{Middleware, Next};
 use crate::{IntoResponse, Method, Problem, Request, Response, Status};
 
-/// Refuses requests that change something (not GET, HEAD or OPTIONS) and come from a page of another site, with 403.
+/// Refuses requests that change something (not GET, HEAD or OPTIONS) and come from a page of another site, with
+/// 403.
 ///
 /// ```
 /// use coracle_http::middleware::SameOrigin;

@@ -10,9 +10,9 @@
 //!   ␍␊--boundary--                     Boundary ──► End; what follows is ignored
 //! ```
 //!
-//! Bytes are pushed in, of any number at a time, and events are taken out until there are no more. At most one head
-//! and what was pushed last are kept. A line that begins like the boundary is the boundary: if something else follows
-//! there than a line end or two dashes, it is refused.
+//! Bytes are pushed in, of any number at a time, and events are taken out until there are no more. At most one
+//! head and what was pushed last are kept. A line that begins like the boundary is the boundary: if something else
+//! follows there than a line end or two dashes, it is refused.
 
 use super::MultipartLimits;
 use crate::headers::is_token;
@@ -294,8 +294,8 @@ fn parse_head(text: &[u8]) -> Result<PartHead, Refused> {
     if has_name { Ok(head) } else { Err(Refused::NoName) }
 }
 
-/// `name="a"; filename="b"`, as browsers write it: a quote inside is `%22`, or `\"` from other clients; a backslash
-/// before anything else is one.
+/// `name="a"; filename="b"`, as browsers write it: a quote inside is `%22`, or `\"` from other clients; a
+/// backslash before anything else is one.
 fn disposition(text: &str) -> Result<Vec<(&str, String)>, Refused> {
     let mut params = Vec::new();
     let mut rest = text.trim_matches([' ', '\t']);

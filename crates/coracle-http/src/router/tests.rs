@@ -237,8 +237,8 @@ proptest! {
         // A pattern does not have two parameters of one name.
         let number = |pattern: &String| {
             let pieces = pattern.split('/').enumerate();
-            let pieces: Vec<String> = pieces.map(|(at, piece)| piece.replace("{p}", &format!("{{p{at}}}"))).collect();
-            pieces.join("/")
+            let named = pieces.map(|(at, piece)| piece.replace("{p}", &format!("{{p{at}}}")));
+            named.collect::<Vec<String>>().join("/")
         };
         let chosen: Vec<String> = chosen.iter().map(number).collect();
         // `{*r}` and `{p}` are not behind the same prefix: that is refused.

@@ -1,7 +1,7 @@
 //! Applications on a running service, on all backends: router, forms, cookies, middlewares.
 //!
-//! As in `tests/rows`, a case is a function of a [`Harness`](harness::Harness), and its name begins with the row it
-//! holds. What needs no connection is tested beside the code, by calling the app.
+//! As in `tests/rows`, a case is a function of a [`Harness`](harness::Harness), and its name begins with the row
+//! it holds. What needs no connection is tested beside the code, by calling the app.
 
 mod around;
 #[allow(dead_code)]

@@ -227,7 +227,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is sent: one line, of visible ASCII, in which the quotes that are not escaped are the format's.
+        /// Whatever is sent: one line, of visible ASCII, in which the quotes that are not escaped are the
+        /// format's.
         #[test]
         fn j14_nobody_can_forge_a_line(text in any::<String>(), user in any::<String>()) {
             let entry = Entry {

@@ -1,7 +1,7 @@
 //! A directory, served: beside routes of one's own.
 //!
 //! ```text
-//! cargo run --release -p coracle --example 23_files -- --listen 127.0.0.1:8080 docs
+//! cargo run --release -p coracle --example 25_files -- --listen 127.0.0.1:8080 docs
 //! curl -i http://127.0.0.1:8080/README.md
 //! curl -i -r -100 http://127.0.0.1:8080/README.md   # the last hundred bytes
 //! curl -i http://127.0.0.1:8080/api/time

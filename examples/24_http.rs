@@ -1,7 +1,7 @@
 //! HTTP: an app is a function, and routing is `match`.
 //!
 //! ```text
-//! cargo run --release -p coracle --example 22_http -- --listen 127.0.0.1:8080
+//! cargo run --release -p coracle --example 24_http -- --listen 127.0.0.1:8080
 //! curl -i http://127.0.0.1:8080/hello/J%C3%BCrgen
 //! curl -i -d ahoy http://127.0.0.1:8080/echo
 //! curl -i http://127.0.0.1:8080/slow     # only this request waits

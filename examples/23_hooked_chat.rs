@@ -1,8 +1,8 @@
 //! A chat server of plain `std::net`, with a thread for everybody; and the same with a coroutine for everybody.
 //!
 //! ```text
-//! cargo run -p coracle --features hook --example 22_hooked_chat -- 127.0.0.1:7000
-//! cargo run -p coracle --features hook --example 22_hooked_chat -- 127.0.0.1:7000 --threads
+//! cargo run -p coracle --features hook --example 23_hooked_chat -- 127.0.0.1:7000
+//! cargo run -p coracle --features hook --example 23_hooked_chat -- 127.0.0.1:7000 --threads
 //! nc 127.0.0.1 7000          (from several terminals; /quit leaves)
 //! ```
 //!
