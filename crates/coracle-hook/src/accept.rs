@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
+use crate::cache;
 use crate::gate;
 use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
@@ -29,7 +30,7 @@ hook! {
             // SAFETY: what the caller has promised libc.
             return gate::inside(|| settle(unsafe { accept_one(fd, from, len, 0) })) as c_int;
         }
-        again_if_disturbed(fd, || {
+        again_if_disturbed(fd, 0, || {
             // SAFETY: as it was called.
             unsafe { next!(accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int) }
         })
@@ -40,7 +41,7 @@ hook! {
             // SAFETY: what the caller has promised libc.
             return gate::inside(|| settle(unsafe { accept_one(fd, from, len, flags) })) as c_int;
         }
-        again_if_disturbed(fd, || {
+        again_if_disturbed(fd, flags, || {
             // SAFETY: as it was called.
             unsafe { next!(accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int) }
         })
@@ -48,7 +49,7 @@ hook! {
 }
 
 /// Accepts in a plain thread. `EAGAIN` is not meant for it if it came while a coroutine had the socket.
-fn again_if_disturbed(fd: c_int, accept: impl Fn() -> c_int) -> c_int {
+fn again_if_disturbed(fd: c_int, flags: c_int, accept: impl Fn() -> c_int) -> c_int {
     if !gate::is_enabled() {
         return accept();
     }
@@ -56,6 +57,7 @@ fn again_if_disturbed(fd: c_int, accept: impl Fn() -> c_int) -> c_int {
         let before = CHANGES.load(Ordering::SeqCst);
         let answer = accept();
         if answer >= 0 {
+            cache::accepted(answer, fd, flags);
             return answer;
         }
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -103,6 +105,9 @@ unsafe fn accept_one(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags:
                 patience.wait()?;
             }
             answer => {
+                if let Ok(new) = answer {
+                    cache::accepted(new as c_int, fd, flags);
+                }
                 if !waited {
                     done_at_once();
                 }

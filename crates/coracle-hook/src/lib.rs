@@ -59,6 +59,7 @@ mod real;
 
 mod accept;
 mod bytes;
+mod cache;
 mod child;
 mod close;
 mod connect;
@@ -90,6 +91,7 @@ use sleep::is_sleeping;
 /// What each file defines.
 static TABLES: &[&[symbols::Symbol]] = &[
     accept::SYMBOLS,
+    cache::SYMBOLS,
     child::SYMBOLS,
     close::SYMBOLS,
     connect::SYMBOLS,

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
+use crate::cache;
 use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
 use coracle_coro::hooking::done_at_once;
@@ -110,13 +111,20 @@ unsafe fn receive_into(
     from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> Answer {
-    receive(fd, len, flags, |done, flags| {
+    let answer = receive(fd, len, flags, |done, flags| {
         let rest = space.addr().wrapping_add(done);
         let arguments =
             [fd as usize, rest, len - done, flags as usize, from.addr(), from_len.addr()];
         // SAFETY: the caller's pointers; `done` bytes of the space are filled, and the rest is free.
         unsafe { call(libc::SYS_recvfrom, arguments) }
-    })
+    });
+    if flags == 0
+        && let Ok(count) = answer
+    {
+        // The end of the stream stays readable.
+        cache::note_read(fd, count > 0 && (count as usize) < len);
+    }
+    answer
 }
 
 /// Receives as often as it takes: once, unless it is `MSG_WAITALL` on a stream. `attempt` is given how many bytes
@@ -132,6 +140,12 @@ fn receive(
     }
     let mut patience = Patience::begin(fd, Interest::READ)?;
     let (mut done, mut waited) = (0, false);
+    if flags == 0 && cache::facts(fd).is_drained() {
+        // The last read took everything: to try would only cost a call.
+        waited = true;
+        patience.wait()?;
+        patience.progress();
+    }
     let answer = loop {
         match attempt(done, flags | MSG_DONTWAIT) {
             Ok(count) if flags & MSG_WAITALL == 0 || count == 0 => break Ok(done + count as usize),

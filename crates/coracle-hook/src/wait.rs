@@ -6,12 +6,13 @@
 //! then it is lent again.
 #![allow(unsafe_code)]
 
+use crate::cache;
 use crate::gate;
 use crate::raw::{self, Kind};
 use crate::seats::{self, Sitting};
 use coracle_coro::WaitsFor;
 use coracle_coro::hooking::{Ended, Wait, Wake};
-use coracle_loop::demux::{Backend, Completion, Handle, Interest, Operation, Submitted};
+use coracle_loop::demux::{Backend, Completion, Handle, Interest, Operation, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use libc::c_int;
 use std::cell::RefCell;
@@ -100,32 +101,60 @@ fn polled(
     let wait = Wait::new(what(wanted));
     let watches = lp.extension(Watches::default);
     let ready = Rc::new(Ready { wake: RefCell::new(Some(wait.waker())) });
-    let sittings: Vec<Sitting> =
-        wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
-    let mut tokens = Vec::with_capacity(wanted.len());
+    let mut polls = Polls::default();
     for &(fd, interest) in wanted {
+        let sitting = Sitting::new(fd, wait.waker());
         match watches.poll(lp, fd, interest, &ready) {
-            Some(Submitted::Pending(token)) => tokens.push(token),
+            Some(Submitted::Pending(token)) => polls.add(sitting, token),
             Some(Submitted::Done(finished)) if finished.result.is_ok() => {
                 ready.answer();
                 break;
             }
             _ => {
                 ready.wake.take();
-                tokens.into_iter().for_each(|token| lp.cancel(token));
+                polls.cancel(lp);
                 return None;
             }
         }
     }
     let ended = told(wait.wait(deadline));
     ready.wake.take();
-    // Those that are over have stale tokens, which mean nothing.
-    tokens.into_iter().for_each(|token| lp.cancel(token));
+    polls.cancel(lp);
     // Whatever has ended the wait: the number may be somebody else's by now.
-    if sittings.iter().any(Sitting::is_closed) {
+    if polls.is_closed() {
         return Some(Err(Stop::Error(libc::EBADF)));
     }
     Some(ended)
+}
+
+/// The polls of one wait: nearly always one, which needs no list.
+#[derive(Default)]
+struct Polls {
+    first: Option<(Sitting, Token)>,
+    rest: Vec<(Sitting, Token)>,
+}
+
+impl Polls {
+    fn add(&mut self, sitting: Sitting, token: Token) {
+        if self.first.is_none() {
+            self.first = Some((sitting, token));
+        } else {
+            self.rest.push((sitting, token));
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(Sitting, Token)> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// Ends those that are not over: the tokens of others are stale, and mean nothing.
+    fn cancel(&self, lp: &Loop) {
+        self.all().for_each(|(_, token)| lp.cancel(*token));
+    }
+
+    fn is_closed(&self) -> bool {
+        self.all().any(|(sitting, _)| sitting.is_closed())
+    }
 }
 
 /// By looking now and then: for descriptors that the loop cannot watch, and in the simulator.
@@ -314,13 +343,22 @@ impl Patience {
     /// `EAGAIN`: the user has made the descriptor non-blocking.
     fn look(&mut self) -> Result<(), c_int> {
         if !self.known {
-            if raw::is_nonblocking(self.fd)? {
+            let facts = cache::facts(self.fd);
+            let nonblocking = if facts.is_known() {
+                facts.is_nonblocking()
+            } else {
+                raw::is_nonblocking(self.fd)?
+            };
+            if nonblocking {
                 return Err(libc::EAGAIN);
             }
-            let option =
-                if self.interest == Interest::READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
-            self.deadline = raw::socket_timeout(self.fd, option).map(|time| lp().deadline(time));
             self.known = true;
+            let receiving = self.interest == Interest::READ;
+            if facts.is_known() && !facts.has_timeout(receiving) {
+                return Ok(());
+            }
+            let option = if receiving { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+            self.deadline = raw::socket_timeout(self.fd, option).map(|time| lp().deadline(time));
         }
         Ok(())
     }

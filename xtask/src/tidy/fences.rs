@@ -39,6 +39,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-demux/tests/contract/lending.rs", "space as a parked coroutine lends it"),
     ("crates/coracle-hook/src/accept.rs", "accept(2), with the caller's pointers"),
     ("crates/coracle-hook/src/bytes.rs", "read(2) and write(2), with the caller's pointers"),
+    ("crates/coracle-hook/src/cache.rs", "functions with the names of libc's"),
     ("crates/coracle-hook/src/child.rs", "wait4(2), with the caller's pointers"),
     ("crates/coracle-hook/src/close.rs", "functions with the names of libc's"),
     ("crates/coracle-hook/src/connect.rs", "connect(2), with the caller's pointers"),

@@ -68,6 +68,8 @@ suite! {
             s32_nothing_is_read_at_once,
             s32_messages_with_descriptors,
             s32_many_messages,
+            s32_flags_are_followed,
+            s32_accepted_sockets_have_the_timeouts_of_their_listener,
         }
         others::{
             t3_thread_sleep_parks,

@@ -346,3 +346,69 @@ pub(crate) fn s32_many_messages(h: &Harness) {
         Ok(())
     });
 }
+
+/// How the user sets a socket is followed from its birth on, and by whatever call; what a copy changes, changes
+/// both.
+pub(crate) fn s32_flags_are_followed(h: &Harness) {
+    let seen = as_in_a_thread(h, || {
+        let (near, far) = pair().expect("a pair");
+        let mut seen = Vec::new();
+        let mut look = |near: &TcpStream| seen.push(number((&*near).read(&mut [0; 8])));
+        let flags = |on: c_int| {
+            // SAFETY: our own descriptor.
+            said(unsafe { libc::fcntl(near.as_raw_fd(), libc::F_SETFL, on) }).expect("flags");
+        };
+        flags(libc::O_NONBLOCK);
+        look(&near);
+        flags(0);
+        (&far).write_all(b"ab").expect("write");
+        look(&near);
+        // Known to be empty, from here on.
+        near.set_nonblocking(true).expect("an option");
+        look(&near);
+        near.set_nonblocking(false).expect("an option");
+        near.set_read_timeout(Some(5 * MS)).expect("an option");
+        look(&near);
+        near.set_read_timeout(None).expect("an option");
+        (&far).write_all(b"abc").expect("write");
+        look(&near);
+        let copy = near.try_clone().expect("a copy");
+        copy.set_nonblocking(true).expect("an option");
+        look(&near);
+        copy.set_nonblocking(false).expect("an option");
+        (&far).write_all(b"abcd").expect("write");
+        look(&near);
+        drop(far);
+        look(&near);
+        look(&near);
+        seen
+    });
+    let again = Err(libc::EAGAIN);
+    assert_eq!(seen, [again, Ok(2), again, again, Ok(3), again, Ok(4), Ok(0), Ok(0)]);
+}
+
+/// A socket of a listener that has a time-out has it, too.
+pub(crate) fn s32_accepted_sockets_have_the_timeouts_of_their_listener(h: &Harness) {
+    let seen = as_in_a_thread(h, || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let time = libc::timeval { tv_sec: 0, tv_usec: 5_000 };
+        let len = size_of_val(&time) as u32;
+        // SAFETY: an option whose value is a time.
+        said(unsafe {
+            let option = libc::SO_RCVTIMEO;
+            libc::setsockopt(
+                listener.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const time).cast(),
+                len,
+            )
+        })
+        .expect("an option");
+        let _near =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (far, _) = listener.accept().expect("accepted");
+        number((&far).read(&mut [0; 8]))
+    });
+    assert_eq!(seen, Err(libc::EAGAIN));
+}

@@ -1,0 +1,232 @@
+//! What is known of a socket by its number, so that nobody has to ask the kernel before a wait.
+//!
+//! One byte for each number. It is filled in when a socket is born in a hooked call, kept true by the calls that
+//! change it, and forgotten when the number is closed, or has a copy (`dup`), which the same flags are of. Of
+//! what was not seen from birth nothing is known, and the kernel is asked.
+//!
+//! ```text
+//!   socket, socketpair, accept ──► known ──► fcntl, ioctl, setsockopt: kept true
+//!                                    └─────► close, dup: unknown
+//! ```
+//!
+//! It is there for speed. If it is wrong, because somebody has changed a socket past libc, a call may wait that
+//! should not, or the other way round, as far as the user's own flags go; nobody is left waiting for something
+//! that is there.
+#![allow(unsafe_code)]
+
+use crate::gate;
+use libc::{c_int, c_ulong, c_void, socklen_t};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Of higher numbers nothing is known.
+const LIMIT_KNOWN: usize = 1 << 16;
+
+static FACTS: [AtomicU8; LIMIT_KNOWN] = [const { AtomicU8::new(0) }; LIMIT_KNOWN];
+
+/// The others are true.
+const KNOWN: u8 = 1;
+/// The user has made it non-blocking.
+const NONBLOCKING: u8 = 2;
+/// It has, or may have, time-outs of its own.
+const RECEIVE_TIMEOUT: u8 = 4;
+const SEND_TIMEOUT: u8 = 8;
+/// TCP: a short read means that nothing is left.
+const TCP: u8 = 16;
+/// The last read was short.
+const DRAINED: u8 = 32;
+
+/// What is known of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Facts(u8);
+
+impl Facts {
+    pub(crate) fn is_known(self) -> bool {
+        self.0 & KNOWN != 0
+    }
+
+    pub(crate) fn is_nonblocking(self) -> bool {
+        self.0 & NONBLOCKING != 0
+    }
+
+    pub(crate) fn has_timeout(self, receiving: bool) -> bool {
+        self.0 & if receiving { RECEIVE_TIMEOUT } else { SEND_TIMEOUT } != 0
+    }
+
+    /// Whether a read would find nothing, unless something has come meanwhile, and the user wants to wait for
+    /// that.
+    pub(crate) fn is_drained(self) -> bool {
+        self.0 & (KNOWN | NONBLOCKING | TCP | DRAINED) == KNOWN | TCP | DRAINED
+    }
+}
+
+fn place(fd: c_int) -> Option<&'static AtomicU8> {
+    FACTS.get(usize::try_from(fd).ok()?)
+}
+
+/// What is known of `fd`.
+#[inline]
+pub(crate) fn facts(fd: c_int) -> Facts {
+    Facts(place(fd).map_or(0, |place| place.load(Ordering::Relaxed)))
+}
+
+/// Nothing is known of `fd` any more.
+#[inline]
+pub(crate) fn forget(fd: c_int) {
+    if let Some(place) = place(fd) {
+        place.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A read of TCP was short, or it was not.
+#[inline]
+pub(crate) fn note_read(fd: c_int, short: bool) {
+    set(fd, DRAINED, short);
+}
+
+/// Changes one fact, if anything is known.
+fn set(fd: c_int, bit: u8, on: bool) {
+    let change = |facts: u8| {
+        let changed = if on { facts | bit } else { facts & !bit };
+        (facts & KNOWN != 0 && changed != facts).then_some(changed)
+    };
+    if let Some(place) = place(fd) {
+        let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+}
+
+/// A socket was born.
+fn born(fd: c_int, facts: u8) {
+    if let Some(place) = place(fd) {
+        place.store(facts | KNOWN, Ordering::Relaxed);
+    }
+}
+
+/// `fd` was accepted from `listener`, whose time-outs it has.
+pub(crate) fn accepted(fd: c_int, listener: c_int, flags: c_int) {
+    let of = facts(listener);
+    if of.is_known() {
+        let nonblocking = if flags & libc::SOCK_NONBLOCK != 0 { NONBLOCKING } else { 0 };
+        born(fd, of.0 & (RECEIVE_TIMEOUT | SEND_TIMEOUT | TCP) | nonblocking);
+    } else {
+        forget(fd);
+    }
+}
+
+fn of_kind(domain: c_int, kind: c_int) -> u8 {
+    let ip = matches!(domain, libc::AF_INET | libc::AF_INET6);
+    let tcp = if ip && kind & 0xf == libc::SOCK_STREAM { TCP } else { 0 };
+    let nonblocking = if kind & libc::SOCK_NONBLOCK != 0 { NONBLOCKING } else { 0 };
+    tcp | nonblocking
+}
+
+/// Both numbers are of one socket now.
+fn copied(old: c_int, new: c_int) {
+    forget(old);
+    forget(new);
+}
+
+hook! {
+    always fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        // SAFETY: as it was called.
+        let fd = unsafe { next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int) };
+        if fd >= 0 && gate::is_enabled() {
+            born(fd, of_kind(domain, kind));
+        }
+        fd
+    }
+
+    always fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe {
+            next!(socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int)
+        };
+        if answer == 0 && gate::is_enabled() {
+            // SAFETY: the kernel has written two numbers there.
+            let (one, other) = unsafe { (*pair, *pair.add(1)) };
+            born(one, of_kind(domain, kind));
+            born(other, of_kind(domain, kind));
+        }
+        answer
+    }
+
+    always fn dup(old: c_int) -> c_int {
+        // SAFETY: as it was called.
+        let new = unsafe { next!(dup(old: c_int) -> c_int) };
+        if new >= 0 && gate::is_enabled() {
+            copied(old, new);
+        }
+        new
+    }
+
+    always fn setsockopt(
+        fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t,
+    ) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe {
+            next!(setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t) -> c_int)
+        };
+        if answer == 0 && level == libc::SOL_SOCKET && gate::is_enabled() {
+            match option {
+                libc::SO_RCVTIMEO | libc::SO_RCVTIMEO_NEW => {
+                    // SAFETY: the kernel has just read so many bytes there.
+                    set(fd, RECEIVE_TIMEOUT, unsafe { is_some(value, len) });
+                }
+                libc::SO_SNDTIMEO | libc::SO_SNDTIMEO_NEW => {
+                    // SAFETY: as above.
+                    set(fd, SEND_TIMEOUT, unsafe { is_some(value, len) });
+                }
+                _ => {}
+            }
+        }
+        answer
+    }
+
+    // These take a variable number of arguments in C: see `hold.rs`.
+
+    always fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe { next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int) };
+        if answer >= 0 && gate::is_enabled() {
+            note_control(fd, command, argument, answer);
+        }
+        answer
+    }
+
+    always fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe { next!(fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int) };
+        if answer >= 0 && gate::is_enabled() {
+            note_control(fd, command, argument, answer);
+        }
+        answer
+    }
+
+    always fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe { next!(ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int) };
+        if answer >= 0 && request as u32 == libc::FIONBIO as u32 && gate::is_enabled() {
+            // SAFETY: the kernel has just read a number there.
+            set(fd, NONBLOCKING, unsafe { *argument.cast::<c_int>() } != 0);
+        }
+        answer
+    }
+}
+
+/// Whether a time is not zero, which is none.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn is_some(value: *const c_void, len: socklen_t) -> bool {
+    // SAFETY: as promised.
+    unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) }
+        .iter()
+        .any(|&byte| byte != 0)
+}
+
+fn note_control(fd: c_int, command: c_int, argument: usize, answer: c_int) {
+    match command {
+        libc::F_SETFL => set(fd, NONBLOCKING, argument as c_int & libc::O_NONBLOCK != 0),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, answer),
+        _ => {}
+    }
+}
