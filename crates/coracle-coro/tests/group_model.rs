@@ -1,9 +1,10 @@
-//! The end of a run on several loops, and wakes that come from other threads, in every interleaving: the
-//! very code of `src/group.rs` and `src/inbox.rs`, with loom's atomics and locks under it, and loops that do nothing
-//! but what was posted to them.
+//! The end of a run on several loops, and wakes that come from other threads, in every interleaving.
 //!
-//! loom calls it a deadlock when somebody waits for ever: a run that does not end, or a wake that was lost. The
-//! last test plants a mistake, and must fail.
+//! It is the very code of `src/group.rs` and `src/inbox.rs`, with loom's atomics and locks under it, and loops
+//! that do nothing but what was posted to them.
+//!
+//! loom calls it a deadlock when somebody waits for ever: a run that does not end, or a wake that was lost.
+//! The last test plants a mistake, and must fail.
 #![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
 
 use loom::thread;
