@@ -163,7 +163,9 @@ hook! {
     ) -> c_int {
         // SAFETY: as it was called.
         let answer = unsafe {
-            next!(setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t) -> c_int)
+            next!(setsockopt(
+                fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t,
+            ) -> c_int)
         };
         if answer == 0 && level == libc::SOL_SOCKET && gate::is_enabled() {
             match option {
