@@ -3,7 +3,7 @@
 use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
 use crate::spawn::start;
-use coracle_loop::Loop;
+use coracle_loop::{Hook, HookKind, Loop};
 use coracle_stack::StackSize;
 use std::cell::Cell;
 use std::io;
@@ -82,6 +82,7 @@ where
     refuse_turns();
     let main = start_main(lp, f)?;
     let scheduler = Scheduler::of(lp);
+    let looking = Looking::begin(lp);
     let main = loop {
         scheduler.stop_when_empty();
         lp.run()?;
@@ -94,9 +95,26 @@ where
             lp.defer(|lp| Scheduler::of(lp).cancel_all());
         }
     };
+    drop(looking);
     match scheduler.take_deadlock() {
         Some(deadlock) => Err(deadlock), // whatever it made of being cancelled
         None => main.join().unwrap_or_else(|payload| resume_unwind(payload)),
+    }
+}
+
+/// Looks for a deadlock whenever the loop is about to sleep, until it is dropped.
+struct Looking<'a>(&'a Loop, Hook);
+
+impl Looking<'_> {
+    fn begin(lp: &Loop) -> Looking<'_> {
+        let look = |lp: &Loop| Scheduler::of(lp).look_for_deadlock(lp);
+        Looking(lp, lp.on_turn(HookKind::Idle, look))
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.remove_hook(self.1);
     }
 }
 

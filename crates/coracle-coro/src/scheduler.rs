@@ -341,13 +341,6 @@ impl Scheduler {
         }
     }
 
-    /// After the last of those that were [resumed](Scheduler::resume_now) has been left.
-    pub(crate) fn look_around(&self, lp: &Loop) {
-        if lp.is_idle() {
-            self.look_for_deadlock(lp);
-        }
-    }
-
     fn run_ready(&self, lp: &Loop) {
         self.counters.begin_turn(lp.now());
         let mut left = RESUMES_PER_TURN;
@@ -374,7 +367,7 @@ impl Scheduler {
                     self.awake.set(false);
                     self.counters.end_turn(self.waiting());
                     self.trimming.rest(lp);
-                    return self.look_for_deadlock(lp);
+                    return;
                 }
             }
         }
@@ -398,7 +391,8 @@ impl Scheduler {
         ran.count.saturating_sub(1)
     }
 
-    /// If nothing can happen any more, says so, and cancels all: that is the only way on.
+    /// If nothing can happen any more, says so, and cancels all: that is the only way on. Whenever the loop is
+    /// about to sleep: it may be anything that happened last, also a timer that woke nobody.
     pub(crate) fn look_for_deadlock(&self, lp: &Loop) {
         if self.stop_when_empty.get() && !self.is_empty() && deadlock::is_certain(lp) {
             let futures = self.futures.list(lp.now());

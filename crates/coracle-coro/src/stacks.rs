@@ -122,9 +122,8 @@ fn look_after(lp: &Loop, pause: Duration) {
         let scheduler = Scheduler::of(lp);
         let Ok(pool) = scheduler.pool() else { return };
         scheduler.give_back_spare_stacks(); // to be trimmed like the others
-        match scheduler.trimming().look(pool, scheduler.living()) {
-            Some(pause) => look_after(lp, pause),
-            None => scheduler.look_for_deadlock(lp), // which it cannot do while a timer is set
+        if let Some(pause) = scheduler.trimming().look(pool, scheduler.living()) {
+            look_after(lp, pause);
         }
     });
 }

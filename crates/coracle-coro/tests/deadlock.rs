@@ -3,17 +3,19 @@
 
 use coracle_coro::net::UnixStream;
 use coracle_coro::{Builder, current, park, run, sleep, spawn, spawn_future};
+use coracle_loop::Loop;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 fn main() {
     s49_deadlock_is_reported_with_the_list();
     deadlock_after_the_last_operation_is_reported();
+    deadlock_after_a_timer_that_wakes_nobody_is_reported();
     s49_futures_are_in_the_list_of_a_deadlock();
     sleeping_is_no_deadlock();
     reading_is_no_deadlock();
     other_thread_may_come_to_the_rescue();
-    println!("6 facts hold");
+    println!("7 facts hold");
 }
 
 fn s49_deadlock_is_reported_with_the_list() {
@@ -49,6 +51,16 @@ fn deadlock_after_the_last_operation_is_reported() {
         child.join().expect("it does not panic")
     })
     .expect_err("nobody unparks the child");
+    assert_eq!(error.kind(), ErrorKind::Deadlock);
+}
+
+fn deadlock_after_a_timer_that_wakes_nobody_is_reported() {
+    let error = run(|| {
+        let lp = Loop::current().expect("a coroutine has a loop");
+        lp.after(Duration::from_millis(5), |_| ());
+        park()
+    })
+    .expect_err("the timer unparks nobody");
     assert_eq!(error.kind(), ErrorKind::Deadlock);
 }
 

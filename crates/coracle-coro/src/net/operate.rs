@@ -45,8 +45,6 @@ const OPERATIONS_PER_TURN: u32 = 64;
 thread_local! {
     /// How many have, since the last that waited.
     static AT_ONCE: Cell<u32> = const { Cell::new(0) };
-    /// The last coroutine that was left waits for an operation.
-    static IN_OPERATION: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The coroutine that calls, which may wait. It was not cancelled when it began, or is shielded.
@@ -262,7 +260,6 @@ impl<'a> Caller<'a> {
     /// Leaves the coroutine, until its operation has landed or something has struck.
     #[inline]
     fn leave(self, landing: &Landing, ticket: u64) {
-        IN_OPERATION.set(true);
         self.frame.wait(ticket, landing.what);
         AT_ONCE.set(0);
     }
@@ -379,7 +376,7 @@ impl Landing {
 /// # Safety
 /// This is a turn of its loop, and it has not gone on since it waits for what has landed.
 #[inline]
-unsafe fn go_on(lp: &Loop, coroutine: NonNull<Frame>) {
+unsafe fn go_on(coroutine: NonNull<Frame>) {
     // SAFETY: it is parked, so that its frame is there; not for long, if this is its end.
     let frame = unsafe { coroutine.as_ref() };
     // SAFETY: a loop keeps its scheduler, and this is a turn of it.
@@ -387,12 +384,7 @@ unsafe fn go_on(lp: &Loop, coroutine: NonNull<Frame>) {
     // SAFETY: a second one of the same count, which is not given back. When the coroutine is over, and drops the
     // first, the scheduler has another.
     let task = ManuallyDrop::new(unsafe { std::ptr::read(frame.task()) });
-    IN_OPERATION.set(false);
     scheduler.resume_now(&task);
-    // Whoever waits for an operation again is in no deadlock.
-    if !IN_OPERATION.get() {
-        scheduler.look_around(lp);
-    }
 }
 
 /// One direction of a descriptor: its operation in flight, and those who wait for their turn.
@@ -491,14 +483,14 @@ const WRITING: u32 = 1;
 
 impl Complete for Socket {
     #[inline]
-    fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
+    fn complete(self: Rc<Self>, _lp: &Loop, tag: u32, completion: Completion) {
         let lane = if tag == READING { &self.reading } else { &self.writing };
         let waiting = lane.landing.land(completion);
         drop(self);
         if let Some(coroutine) = waiting {
             // SAFETY: an operation is told to its socket in a turn of the loop it was submitted to, by a coroutine
             // of that loop; and this has just landed.
-            unsafe { go_on(lp, coroutine) };
+            unsafe { go_on(coroutine) };
         }
     }
 }
@@ -742,10 +734,10 @@ struct Single {
 }
 
 impl Complete for Single {
-    fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
+    fn complete(self: Rc<Self>, _lp: &Loop, _tag: u32, completion: Completion) {
         if let Some(coroutine) = self.landing.land(completion) {
             // SAFETY: as above.
-            unsafe { go_on(lp, coroutine) };
+            unsafe { go_on(coroutine) };
         }
     }
 }

@@ -71,8 +71,15 @@ where
             Ok((stream, peer)) => {
                 let handle = Rc::clone(&handle);
                 spawn(move || {
-                    if let Err(error) = handle(stream) {
-                        tracing::warn!(%peer, %error, "a connection ended with an error");
+                    match handle(stream) {
+                        // It was asked to end.
+                        Err(error) if is_cancelled(&error) => {
+                            tracing::debug!(%peer, "a connection was cancelled");
+                        }
+                        Err(error) => {
+                            tracing::warn!(%peer, %error, "a connection ended with an error");
+                        }
+                        Ok(_) => {}
                     }
                 });
             }
