@@ -56,19 +56,20 @@ pub(crate) struct Shared {
     left: Cell<bool>,
     /// Nothing is read, because enough has come.
     paused: Cell<bool>,
-    /// The time-out is not the one that connections begin with.
+    /// It has a timer of its own.
     armed: Cell<bool>,
     /// A callback of the connection starts the handler: it is out of the handler's reach.
     starting: Cell<bool>,
     /// How many bytes of a head that is not whole were looked at.
     seen: Cell<u32>,
     /// How many requests there were.
-    requests: Cell<u64>,
+    requests: Cell<u32>,
+    /// Its place among those who wait.
+    place: Cell<u32>,
     /// Since when the phase lasts; of a head, since its first byte.
     since: Cell<Instant>,
-    /// How much was written, and how much of it was sent when somebody last looked.
+    /// How much was written.
     written: Cell<u64>,
-    watched: Cell<(u64, Option<Instant>)>,
     exchange: Cell<Option<Box<Exchange>>>,
     rare: RefCell<Option<Box<Rare>>>,
 }
@@ -82,6 +83,8 @@ pub(crate) struct Rare {
     download: Option<(Bytes, bool)>,
     /// Who waits for bytes, or for room.
     waiting: Option<Coroutine>,
+    /// How much was sent when somebody last looked, and when that was, while a client is slow.
+    watched: Option<(u64, Instant)>,
     /// Who is to be cancelled when the client is gone.
     handler: Option<JoinHandle<()>>,
 }
@@ -114,8 +117,8 @@ impl H1 {
             seen: Cell::new(0),
             requests: Cell::new(0),
             since: Cell::new(Instant::now()), // until `on_open`
+            place: Cell::new(0),
             written: Cell::new(0),
-            watched: Cell::new((0, None)),
             exchange: Cell::new(None),
             rare: RefCell::new(None),
         }))
@@ -124,8 +127,10 @@ impl H1 {
 
 impl Protocol for H1 {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        let _ = self.0.handle.set(conn.handle());
-        self.0.since.set(conn.lp().now());
+        let shared = &self.0;
+        let _ = shared.handle.set(conn.handle());
+        shared.since.set(conn.lp().now());
+        shared.place.set(shared.site.idle.enter(conn.lp(), &shared.site, shared));
         Ok(())
     }
 
@@ -180,6 +185,15 @@ impl Protocol for H1 {
         }
         if let Some(exchange) = self.0.exchange.take() {
             self.0.site.give_back(exchange);
+        }
+    }
+}
+
+impl Drop for H1 {
+    /// It is gone, or another protocol has taken its place.
+    fn drop(&mut self) {
+        if self.0.handle.get().is_some() {
+            self.0.site.idle.leave(self.0.place.get());
         }
     }
 }
@@ -275,8 +289,8 @@ impl Shared {
         input: &mut Buffer,
     ) {
         let settings = &self.site.settings;
-        self.requests.set(self.requests.get() + 1);
-        if self.site.stopping.get() || self.requests.get() >= settings.limit_requests {
+        self.requests.set(self.requests.get().saturating_add(1));
+        if self.site.stopping.get() || u64::from(self.requests.get()) >= settings.limit_requests {
             exchange.keep_alive = false;
         }
         if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
@@ -345,6 +359,7 @@ impl Shared {
             self.feed_upload(conn, input);
             self.wake();
         }
+        self.look_if_slow(conn); // what comes has put the timer off
         self.left.set(!input.is_empty());
         if input.len() >= self.site.settings.limit_ahead_bytes && !self.paused.replace(true) {
             conn.pause();

@@ -175,7 +175,11 @@ impl Outlet<'_> {
                 self.shared.count_written(bytes.len());
                 conn.write_slice(bytes);
             }
-            conn.writable()
+            let writable = conn.writable();
+            if !writable {
+                self.shared.watch(conn);
+            }
+            writable
         });
         let mut writable = sent.ok_or_else(gone)?;
         self.buffer.clear();

@@ -32,6 +32,7 @@ pub mod fuzzing;
 mod h1;
 mod handling;
 mod headers;
+mod idle;
 mod into_response;
 mod method;
 mod owned_request;

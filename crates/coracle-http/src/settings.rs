@@ -47,8 +47,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may take none of its answer: then the connection is cut.
     pub write_timeout: Duration,
-    /// How many bytes of its answer a client must take in a second, on average over an
-    /// [idle time](Settings::idle_timeout): else the connection is cut.
+    /// How many bytes of its answer a client must take in a second, on average over a
+    /// [write time-out](Settings::write_timeout): else the connection is cut.
     pub min_send_rate: u32,
     /// How long a handler may take. Then what it waits for fails with `ETIMEDOUT`. `None`: as long as it likes.
     pub handler_timeout: Option<Duration>,
@@ -121,11 +121,6 @@ impl Settings {
         Ok(())
     }
 
-    /// When the clock is looked at first.
-    pub(crate) fn first_timeout(&self) -> Duration {
-        self.header_timeout.min(self.idle_timeout)
-    }
-
     /// How the connections under it behave.
     pub(crate) fn connections(&self) -> coracle_net::Settings {
         let input =
@@ -133,7 +128,7 @@ impl Settings {
         coracle_net::Settings {
             // What was received before reading could be paused is more: on io_uring, what its buffers hold.
             limit_input_bytes: input + (2 << 20),
-            idle_timeout: Some(self.first_timeout()),
+            idle_timeout: None, // it is kept here, for all of them
             write_timeout: Some(self.write_timeout),
             drain: self.drain,
             limit_connections: self.limit_connections,

@@ -2,6 +2,7 @@
 
 use crate::date::Date;
 use crate::exchange::Exchange;
+use crate::idle::Idle;
 use crate::stats::Counters;
 use crate::{App, Settings};
 use coracle_coro::Spawner;
@@ -21,6 +22,8 @@ pub(crate) struct Site {
     pub(crate) out: RefCell<Vec<u8>>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
+    /// Who waits for its next request.
+    pub(crate) idle: Idle,
     /// The server is about to stop: answers say that the connection ends.
     pub(crate) stopping: Cell<bool>,
     /// Who starts handlers, on the loop that the connections are of.
@@ -44,6 +47,7 @@ impl Site {
             out: RefCell::default(),
             budget,
             stats,
+            idle: Idle::default(),
             stopping: Cell::new(false),
             spawner: OnceCell::new(),
             spare: RefCell::default(),

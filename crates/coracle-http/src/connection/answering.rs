@@ -5,6 +5,7 @@ use crate::body::Kind;
 use crate::exchange::Exchange;
 use crate::h1::Refusal;
 use crate::h1::answer::{self, Context, Follow};
+use crate::idle::Wait;
 use crate::{IntoResponse, Response, Status, Version, handling};
 use bytes::Bytes;
 use coracle_loop::Loop;
@@ -142,7 +143,7 @@ impl Shared {
                 break self.answered(conn, keep_alive);
             }
             if !conn.writable() {
-                break; // until `on_ready`
+                break self.watch(conn); // until `on_ready`
             }
         }
     }
@@ -213,9 +214,11 @@ impl Shared {
             rare.upload = None;
             rare.handler = None;
         }
+        self.disarm(conn);
         if keep_alive {
             self.phase.set(Phase::Head);
             self.since.set(conn.lp().now());
+            self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
         } else {
             self.close(conn);
         }

@@ -1,11 +1,13 @@
 //! What takes too long on a connection.
 //!
-//! A connection has one timer, which begins anew with everything that is received. While a head or a body is
-//! awaited it is set to what is left of their time; otherwise it is only looked at from time to time.
+//! While a head or a body is awaited, or a slow client is watched, a connection has a timer of its own, which
+//! begins anew with everything that is received and is set to what is left of the time. Between requests it has
+//! none: `idle.rs` has one for all.
 
 use super::{Phase, Shared};
 use crate::Status;
 use crate::h1::Refusal;
+use coracle_loop::Loop;
 use coracle_net::Conn;
 use std::io;
 use std::rc::Rc;
@@ -30,7 +32,27 @@ impl Shared {
     #[inline]
     pub(super) fn disarm(&self, conn: &mut Conn<'_>) {
         if self.armed.replace(false) {
-            conn.set_idle_timeout(Some(self.site.settings.first_timeout()));
+            conn.set_idle_timeout(None);
+            if let Some(rare) = &mut *self.rare.borrow_mut() {
+                rare.watched = None;
+            }
+        }
+    }
+
+    /// Since when it waits for a request.
+    pub(crate) fn waits_since(&self) -> Instant {
+        self.since.get()
+    }
+
+    /// It has waited for a request as long as it may, if it waits at all.
+    pub(crate) fn has_waited(&self, lp: &Loop) {
+        if self.phase.get() == Phase::Head && self.seen.get() == 0 {
+            let _ = self.handle.get().and_then(|handle| {
+                handle.with(lp, |conn| match conn.output_bytes() {
+                    0 => conn.close(),
+                    _ => self.watch(conn), // it has not even taken its last answer
+                })
+            });
         }
     }
 
@@ -40,29 +62,22 @@ impl Shared {
             Refusal::new(Status::REQUEST_TIMEOUT, "the header did not come in time");
         const BODY_LATE: Refusal =
             Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
-        if !self.takes_enough(conn) {
-            self.site.stats.count_timed_out();
-            return conn.abort();
+        if self.look_if_slow(conn) {
+            return;
         }
         let (now, settings) = (conn.lp().now(), &self.site.settings);
         let late = |deadline: Instant| now >= deadline;
         match self.phase.get() {
-            Phase::Head => {
-                let begun = self.seen.get() > 0;
-                let patience = match begun || self.requests.get() == 0 {
-                    true => settings.header_timeout,
-                    false => settings.idle_timeout,
-                };
-                let deadline = self.since.get() + patience;
-                if !late(deadline) {
-                    self.arm(conn, deadline);
-                } else if begun {
+            Phase::Head if self.seen.get() > 0 => {
+                let deadline = self.since.get() + settings.header_timeout;
+                if late(deadline) {
                     self.site.stats.count_timed_out();
                     self.refuse(conn, HEAD_LATE);
                 } else {
-                    conn.close();
+                    self.arm(conn, deadline);
                 }
             }
+            Phase::Head => conn.close(), // it has waited before
             Phase::Body => {
                 let Some(exchange) = self.exchange.take() else { return };
                 let deadline = self.body_deadline(self.since.get(), exchange.received());
@@ -93,23 +108,44 @@ impl Shared {
         }
     }
 
-    /// Whether the client takes its answers fast enough, since somebody last looked.
-    fn takes_enough(&self, conn: &mut Conn<'_>) -> bool {
-        let (now, waiting) = (conn.lp().now(), conn.unsent_bytes() as u64);
-        let (sent, settings) = (self.written.get().saturating_sub(waiting), &self.site.settings);
-        let (before, when) = self.watched.get();
-        let passed = when.map(|when| now.duration_since(when));
-        // A client that reads steadily is seen to take much at a time: its kernel makes room in large steps.
-        if waiting > 0 && passed.is_some_and(|passed| passed < settings.idle_timeout) {
+    /// A client does not take all of its answer at once: looks from time to time how much it takes.
+    pub(crate) fn watch(&self, conn: &mut Conn<'_>) {
+        let mut rare = self.rare.borrow_mut();
+        let watched = &mut rare.get_or_insert_default().watched;
+        if watched.is_none() {
+            *watched = Some((self.sent(conn), conn.lp().now()));
+            drop(rare);
+            self.arm(conn, conn.lp().now() + self.site.settings.write_timeout);
+        }
+    }
+
+    /// If it is time to look how much of its answer the client has taken, does so; true if it is watched on, or
+    /// was cut.
+    pub(super) fn look_if_slow(&self, conn: &mut Conn<'_>) -> bool {
+        let watched = self.rare.borrow().as_ref().and_then(|rare| rare.watched);
+        let Some((before, when)) = watched else { return false };
+        let (now, sent) = (conn.lp().now(), self.sent(conn));
+        let passed = now.duration_since(when);
+        if passed < self.site.settings.write_timeout {
+            return false;
+        }
+        if sent - before < passed.as_secs() * u64::from(self.site.settings.min_send_rate) {
+            self.site.stats.count_timed_out();
+            conn.abort();
             return true;
         }
-        self.watched.set((sent, (waiting > 0).then_some(now)));
-        match passed {
-            Some(passed) if waiting > 0 => {
-                let enough = passed.as_secs() * u64::from(settings.min_send_rate);
-                sent.saturating_sub(before) >= enough
-            }
-            _ => true,
+        if let Some(rare) = &mut *self.rare.borrow_mut() {
+            rare.watched = None;
         }
+        let waits = conn.output_bytes() > 0;
+        if waits {
+            self.watch(conn);
+        }
+        waits
+    }
+
+    /// How much was sent of what was written.
+    fn sent(&self, conn: &Conn<'_>) -> u64 {
+        self.written.get().saturating_sub(conn.output_bytes() as u64)
     }
 }
