@@ -36,6 +36,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Instant;
 
+/// After so much was written by one callback it looks whether there is room for more.
+const LOOK_BYTES: u64 = 64 << 10;
+
 /// What a client is told that waits before it sends a body.
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -142,8 +145,8 @@ impl Protocol for H1 {
     fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         if self.0.phase.get() == Phase::Sending {
             self.0.send_on(conn);
-            self.0.go_on(conn);
         }
+        self.0.go_on(conn);
         self.0.wake();
         Ok(())
     }
@@ -203,9 +206,17 @@ impl Shared {
 
     /// Goes on with what has come.
     fn advance(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
+        let mut written = self.written.get();
         loop {
             match self.phase.get() {
                 Phase::Head if input.is_empty() => break self.rest(conn),
+                // Who asks and does not read is not answered on.
+                Phase::Head if self.written.get() - written > LOOK_BYTES => {
+                    written = self.written.get();
+                    if !conn.writable() {
+                        break self.left.set(true); // until `on_ready`
+                    }
+                }
                 Phase::Head => {
                     if !self.read_head(conn, input) {
                         break;

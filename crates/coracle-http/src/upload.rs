@@ -82,17 +82,22 @@ impl Upload {
                 Framing::None => self.over = true,
                 Framing::Length(length) => {
                     let missing = length - self.received;
-                    let count = usize::try_from(missing).unwrap_or(usize::MAX).min(input.len());
-                    self.keep(input, count);
+                    let room = LIMIT_UPLOAD_BYTES - self.waiting.len();
+                    let count = usize::try_from(missing).unwrap_or(usize::MAX);
+                    self.keep(input, count.min(input.len()).min(room));
                     self.over = self.received == length;
                 }
                 Framing::Chunked => {
                     let mut trailers = Headers::new();
                     let limit = self.limit_body_bytes;
-                    match self.chunks.next(input.unread(), limit, &site.settings, &mut trailers) {
+                    // No more than may wait, and room enough for the longest line there is.
+                    let shown = &input.unread()[..input.len().min(LIMIT_UPLOAD_BYTES)];
+                    match self.chunks.next(shown, limit, &site.settings, &mut trailers) {
                         Ok(Piece::More { skip }) => {
                             input.consume(skip);
-                            break;
+                            if skip == 0 {
+                                break;
+                            }
                         }
                         Ok(Piece::Data { skip, len }) => {
                             input.consume(skip);

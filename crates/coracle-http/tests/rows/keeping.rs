@@ -108,6 +108,29 @@ pub(crate) fn j1_what_follows_a_slow_request_is_received_up_to_a_limit(h: &Harne
     assert_eq!(client.get("/").text(), "1");
 }
 
+pub(crate) fn j1_client_that_asks_and_does_not_read_is_not_answered_on(h: &Harness) {
+    let asked = Rc::new(Cell::new(0));
+    let count = Rc::clone(&asked);
+    let client = Client::of(h, move |_: &Request<'_>| {
+        count.set(count.get() + 1);
+        vec![b'x'; 10_000]
+    });
+    const REQUESTS: usize = 2_000;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS));
+    let mut before = usize::MAX;
+    while before != asked.get() {
+        before = asked.get();
+        h.run_for(Duration::from_millis(20));
+    }
+    let waiting = client.server.with(&h.lp, |conn| conn.output_bytes()).expect("it is there");
+    assert!(waiting < 1 << 20, "{waiting} bytes wait");
+    for _ in 0..REQUESTS {
+        assert_eq!(client.answer().body.len(), 10_000);
+    }
+    assert_eq!(asked.get(), REQUESTS);
+    assert_eq!(client.get("/").body.len(), 10_000, "and it goes on");
+}
+
 pub(crate) fn j1_request_may_come_byte_by_byte(h: &Harness) {
     let client = Client::of(h, |req: &Request<'_>| [req.path().as_bytes(), req.body()].concat());
     for byte in b"\r\nPOST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc" {

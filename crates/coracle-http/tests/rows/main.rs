@@ -51,6 +51,7 @@ suite! {
             j1_pipelined_requests_are_answered_in_order,
             j1_pipelined_requests_wait_for_a_slow_one,
             j1_what_follows_a_slow_request_is_received_up_to_a_limit,
+            j1_client_that_asks_and_does_not_read_is_not_answered_on,
             j1_request_may_come_byte_by_byte,
             j1_half_closed_client_gets_all_its_answers,
             j1_half_a_request_and_the_end_is_no_request,
