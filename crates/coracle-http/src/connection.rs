@@ -207,6 +207,7 @@ impl Shared {
     /// Goes on with what has come.
     fn advance(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
         let mut written = self.written.get();
+        self.left.set(false);
         loop {
             match self.phase.get() {
                 Phase::Head if input.is_empty() => break self.rest(conn),
@@ -214,7 +215,8 @@ impl Shared {
                 Phase::Head if self.written.get() - written > LOOK_BYTES => {
                     written = self.written.get();
                     if !conn.writable() {
-                        break self.left.set(true); // until `on_ready`
+                        self.left.set(true); // until `on_ready`
+                        break;
                     }
                 }
                 Phase::Head => {
@@ -235,12 +237,25 @@ impl Shared {
                 Phase::Switched => break,
             }
         }
+        if self.paused.get() {
+            self.read_again(conn, input.len());
+        }
+    }
+
+    /// Reads again, if more is needed, or so little is left that more may come.
+    #[cold]
+    fn read_again(&self, conn: &mut Conn<'_>, left: usize) {
+        let full = self.with_upload(|upload| upload.is_full()).unwrap_or(false);
+        let needed = matches!(self.phase.get(), Phase::Head | Phase::Body) && !self.left.get();
+        if needed || (!full && left <= self.site.settings.limit_ahead_bytes / 2) {
+            self.paused.set(false);
+            conn.resume();
+        }
     }
 
     /// Between two requests, with nothing unread.
     #[inline]
     fn rest(&self, conn: &mut Conn<'_>) {
-        self.left.set(false);
         if self.ended.get() || self.site.stopping.get() {
             self.close(conn);
         }

@@ -104,9 +104,6 @@ impl Settings {
         if self.limit_header_bytes > 1 << 20 {
             return wrong("limit_header_bytes is above 1 MiB: that belongs into a body");
         }
-        if self.limit_trailer_bytes.max(self.limit_chunk_extension_bytes) > 32 << 10 {
-            return wrong("a limit of what is between and behind chunks is above 32 KiB");
-        }
         if self.min_body_rate == 0 || self.min_send_rate == 0 {
             return wrong("a rate is 0: 1 is the slowest there is");
         }

@@ -75,29 +75,24 @@ impl Upload {
         }
     }
 
-    /// Takes what has come, as far as there is room.
+    /// Takes what has come, all of it: how much that can be, the connection's buffers say.
     pub(crate) fn feed(&mut self, site: &Site, input: &mut Buffer) {
-        while !self.over && self.failed.is_none() && !input.is_empty() && !self.is_full() {
+        while !self.over && self.failed.is_none() && !input.is_empty() {
             match self.framing {
                 Framing::None => self.over = true,
                 Framing::Length(length) => {
                     let missing = length - self.received;
-                    let room = LIMIT_UPLOAD_BYTES - self.waiting.len();
                     let count = usize::try_from(missing).unwrap_or(usize::MAX);
-                    self.keep(input, count.min(input.len()).min(room));
+                    self.keep(input, count.min(input.len()));
                     self.over = self.received == length;
                 }
                 Framing::Chunked => {
                     let mut trailers = Headers::new();
                     let limit = self.limit_body_bytes;
-                    // No more than may wait, and room enough for the longest line there is.
-                    let shown = &input.unread()[..input.len().min(LIMIT_UPLOAD_BYTES)];
-                    match self.chunks.next(shown, limit, &site.settings, &mut trailers) {
+                    match self.chunks.next(input.unread(), limit, &site.settings, &mut trailers) {
                         Ok(Piece::More { skip }) => {
                             input.consume(skip);
-                            if skip == 0 {
-                                break;
-                            }
+                            break;
                         }
                         Ok(Piece::Data { skip, len }) => {
                             input.consume(skip);

@@ -113,6 +113,13 @@ impl Conn<'_> {
         self.link.resume(self.lp, Pause::USER);
     }
 
+    /// Has [`on_data`](Protocol::on_data) called again, when this callback has returned, with what waits to be read,
+    /// if there is any: for who left it because of something that is over now. Nothing more is received for it, and
+    /// the connection may be [paused](Conn::pause).
+    pub fn show_again(&mut self) {
+        self.link.show_again(self.lp);
+    }
+
     /// Hands the connection, and what of the input is not read, to another protocol when this callback returns.
     /// The new one is told by [`on_open`](Protocol::on_open); the old one is dropped without
     /// [`on_close`](Protocol::on_close), for the connection goes on. If the peer has sent everything, the new one

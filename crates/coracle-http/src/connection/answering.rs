@@ -229,14 +229,9 @@ impl Shared {
         if self.phase.get() != Phase::Head {
             return;
         }
-        let paused = self.paused.replace(false);
-        if self.left.replace(false) || paused {
-            if !paused {
-                conn.pause();
-            }
-            conn.resume(); // then what waits is shown again
-        } else {
-            self.rest(conn);
+        match self.left.replace(false) || self.paused.get() {
+            true => conn.show_again(),
+            false => self.rest(conn),
         }
     }
 

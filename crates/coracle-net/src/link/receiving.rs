@@ -47,6 +47,17 @@ impl Link {
         });
     }
 
+    /// Has what waits shown to the protocol again, though it has paused the connection, and reads nothing for it.
+    pub(crate) fn show_again(self: &Rc<Self>, lp: &Loop) {
+        self.change();
+        let link = Rc::downgrade(self);
+        lp.defer(move |lp| {
+            if let Some(link) = link.upgrade() {
+                link.offer_input_but_for(lp, Pause::OUTPUT);
+            }
+        });
+    }
+
     /// Receives, if that is wanted and not under way.
     pub(super) fn read_on(self: &Rc<Self>, lp: &Loop) {
         let state = self.state.borrow();
@@ -135,9 +146,15 @@ impl Link {
     /// Shows the protocol what has come and was not read.
     #[inline]
     pub(super) fn offer_input(self: &Rc<Self>, lp: &Loop) {
+        self.offer_input_but_for(lp, Pause::HOLDING);
+    }
+
+    /// The same, unless it is paused for one of these reasons.
+    #[inline]
+    fn offer_input_but_for(self: &Rc<Self>, lp: &Loop, holding: Pause) {
         let mut input = self.input.take();
         let state = self.state.borrow();
-        let held = state.paused.intersects(Pause::HOLDING);
+        let held = state.paused.intersects(holding);
         let wanted = state.phase == Phase::Open && !held && !state.is_hijacked();
         drop(state);
         if wanted && !input.is_empty() {

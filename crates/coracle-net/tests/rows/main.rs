@@ -101,6 +101,7 @@ suite! {
         pausing::{
             e6_full_connection_is_read_if_asked_for,
             e7_end_that_comes_during_a_pause_is_told_after_the_input,
+            e7_what_was_left_is_shown_again_though_nothing_is_read,
             connection_in_its_own_callback_is_out_of_reach,
             connection_reaches_another_of_its_loop,
         }

@@ -45,6 +45,35 @@ pub(crate) fn e7_end_that_comes_during_a_pause_is_told_after_the_input(h: &Harne
     assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
 }
 
+pub(crate) fn e7_what_was_left_is_shown_again_though_nothing_is_read(h: &Harness) {
+    let seen: Rc<RefCell<Vec<String>>> = Rc::default();
+    let slot = Rc::clone(&seen);
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        conn.pause();
+        slot.borrow_mut().push(String::from_utf8_lossy(input.unread()).into_owned());
+        if slot.borrow().len() > 1 {
+            input.consume(3);
+        }
+        Ok(())
+    });
+    let again = |count: usize| {
+        pair.server.with(&h.lp, |conn| conn.show_again());
+        h.run_until(&seen, move |seen| seen.borrow().len() == count);
+    };
+    pair.send(b"abcdef");
+    h.run_until(&seen, |seen| seen.borrow().concat() == "abcdef");
+    pair.send(b"ghi"); // which is not received
+    again(2);
+    again(3);
+    assert_eq!(*seen.borrow(), ["abcdef", "abcdef", "def"]);
+    pair.server.with(&h.lp, |conn| conn.show_again()); // of nothing
+    h.run_for(Duration::from_millis(5));
+    assert_eq!(seen.borrow().len(), 3);
+    pair.server.with(&h.lp, |conn| conn.resume());
+    h.run_until(&seen, |seen| seen.borrow().len() == 4);
+    assert_eq!(seen.borrow()[3], "ghi");
+}
+
 pub(crate) fn e6_full_connection_is_read_if_asked_for(h: &Harness) {
     let settings = Settings {
         read_when_full: true,
