@@ -129,7 +129,9 @@ impl Shared {
         if passed < self.site.settings.write_timeout {
             return false;
         }
-        if sent - before < passed.as_secs() * u64::from(self.site.settings.min_send_rate) {
+        if sent.saturating_sub(before)
+            < passed.as_secs() * u64::from(self.site.settings.min_send_rate)
+        {
             self.site.stats.count_timed_out();
             conn.abort();
             return true;
@@ -137,7 +139,7 @@ impl Shared {
         if let Some(rare) = &mut *self.rare.borrow_mut() {
             rare.watched = None;
         }
-        let waits = conn.output_bytes() > 0;
+        let waits = conn.unsent_bytes() > 0;
         if waits {
             self.watch(conn);
         }
@@ -146,6 +148,6 @@ impl Shared {
 
     /// How much was sent of what was written.
     fn sent(&self, conn: &Conn<'_>) -> u64 {
-        self.written.get().saturating_sub(conn.output_bytes() as u64)
+        self.written.get().saturating_sub(conn.unsent_bytes() as u64)
     }
 }
