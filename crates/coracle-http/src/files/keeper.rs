@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The largest file that is kept in memory.
+/// The largest file that is kept in memory. Measured with 64 connections over loopback: up to here, a write
+/// from memory costs less processor time than sendfile(2); from 256 KiB on it costs more.
 pub(super) const MEMORY_FILE_BYTES: u64 = 64 << 10;
 
 /// How many names a listing has at most.

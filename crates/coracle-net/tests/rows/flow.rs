@@ -187,7 +187,7 @@ pub(crate) fn e2_file_larger_than_the_limit_of_output_is_sent(h: &Harness) {
     let pair = Pair::new(h, settings, move |conn, input| {
         input.take_all();
         conn.write(Packet::file(file, 0, 3_000_000));
-        assert_eq!(conn.output_bytes(), 0);
+        assert_eq!((conn.output_bytes(), conn.unsent_bytes()), (0, 3_000_000));
         conn.write_urgent("!");
         conn.close();
         Ok(())
