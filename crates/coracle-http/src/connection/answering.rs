@@ -169,10 +169,12 @@ impl Shared {
         let (shared, open) = (Rc::clone(self), OpenFile(file));
         conn.write_then(Packet::file(file, offset, count), move |conn| {
             drop(open);
+            shared.disarm(conn);
             shared.answered(conn, keep_alive);
             shared.go_on(conn);
             Ok(())
         });
+        self.watch(conn);
     }
 
     /// Hands the connection to another protocol.
