@@ -3,6 +3,12 @@
 //! The decoder of chunks has a twin that is slow and obvious; heads that are taken are read again by somebody who
 //! only knows lines. Both panic when they disagree.
 
+mod apps;
+
+#[cfg(test)]
+pub(crate) use self::apps::parts;
+pub use self::apps::{cookies, multipart, pairs, path, values};
+
 use crate::h1::Framing;
 use crate::h1::chunks::{Chunks, Piece};
 use crate::h1::head::{Parsed, parse};

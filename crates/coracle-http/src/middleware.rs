@@ -33,7 +33,7 @@
 //! | `Compression` | makes answers shorter (feature `compression`) |
 
 mod access_log;
-mod basic_auth;
+pub(crate) mod basic_auth;
 mod catch_panics;
 mod cors;
 mod error_pages;

@@ -1,71 +1,11 @@
 //! The parser against a slow twin, and what uploads come to.
 
-use super::parser::{Event, Parser, PartHead, Refused};
+use super::parser::{Parser, Refused};
 use super::*;
 use crate::OwnedRequest;
+use crate::fuzzing::{multipart, parts as parse};
 use proptest::prelude::*;
 use std::fs;
-
-/// All that is in a body, or why it is refused: part by part, its head and its data.
-type Parsed = Result<Vec<(PartHead, Vec<u8>)>, Refused>;
-
-/// Pushes pieces of these sizes, over and over.
-fn parse(body: &[u8], limits: MultipartLimits, sizes: &[usize]) -> Parsed {
-    let mut parser = Parser::new("b", limits)?;
-    let mut parts: Vec<(PartHead, Vec<u8>)> = Vec::new();
-    let mut rest = body;
-    let mut sizes = sizes.iter().cycle();
-    loop {
-        match parser.next()? {
-            Event::Part(head) => parts.push((head, Vec::new())),
-            Event::Data(data) => parts.last_mut().unwrap().1.extend_from_slice(data),
-            Event::PartEnd => {}
-            Event::End => return Ok(parts),
-            Event::More if rest.is_empty() => return parser.finish().map(|()| parts),
-            Event::More => {
-                let size = (*sizes.next().unwrap()).clamp(1, rest.len());
-                parser.push(&rest[..size]);
-                rest = &rest[size..];
-            }
-        }
-    }
-}
-
-/// The same of a whole body, by splitting it at the boundary.
-fn twin(body: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut text = b"\r\n".to_vec();
-    text.extend_from_slice(body);
-    let delimiter = b"\r\n--b";
-    let mut pieces: Vec<Vec<u8>> = vec![Vec::new()];
-    let mut at = 0;
-    while at < text.len() {
-        if text[at..].starts_with(delimiter) {
-            pieces.push(Vec::new());
-            at += delimiter.len();
-        } else {
-            pieces.last_mut().unwrap().push(text[at]);
-            at += 1;
-        }
-    }
-    let mut pieces = pieces.into_iter();
-    if !pieces.next()?.is_empty() {
-        return None;
-    }
-    let mut parts = Vec::new();
-    for piece in pieces {
-        if piece.starts_with(b"--") {
-            return Some(parts);
-        }
-        if !piece.starts_with(b"\r\n") {
-            return None;
-        }
-        // A part without data may end with its head, the empty line of which is that of the boundary.
-        let whole = [&piece[..], b"\r\n"].concat();
-        let end = (0..whole.len() - 3).find(|at| whole[*at..].starts_with(b"\r\n\r\n"))?;
-        parts.push((piece[..end].to_vec(), piece.get(end + 4..).unwrap_or_default().to_vec()));
-    }
-    None
-}
 
 fn head(name: &str) -> String {
     format!("Content-Disposition: form-data; name=\"{name}\"\r\n\r\n")
@@ -83,19 +23,7 @@ proptest! {
     ) {
         let body = [&b"--b\r\n"[..], &pieces.concat()].concat();
         for body in [&body[..], &body[5..]] {
-            let whole = parse(body, MultipartLimits::default(), &[usize::MAX]);
-            prop_assert_eq!(&parse(body, MultipartLimits::default(), &sizes), &whole, "in pieces");
-            match (whole, twin(body)) {
-                (Ok(parts), Some(expected)) => {
-                    let data: Vec<&Vec<u8>> = parts.iter().map(|(_, data)| data).collect();
-                    let expected: Vec<&Vec<u8>> = expected.iter().map(|(_, data)| data).collect();
-                    prop_assert_eq!(data, expected);
-                }
-                // The twin does not look into heads.
-                (Err(Refused::Head | Refused::NoName), _) => {}
-                (Err(_), None) => {}
-                (ours, twins) => prop_assert!(false, "{}: {:?} and {:?}", body.escape_ascii(), ours, twins),
-            }
+            multipart(body, &sizes);
         }
     }
 
