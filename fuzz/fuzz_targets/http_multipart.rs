@@ -1,4 +1,4 @@
-//! A form with files may be anything, and come in any pieces: its parts are what splitting it gives, or it is refused.
+//! A form with files may be anything, and come in any pieces: its parts are what splitting it gives.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

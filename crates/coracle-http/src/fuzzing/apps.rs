@@ -1,4 +1,4 @@
-//! Entries for the parsers of applications: forms with files, cookies, queries, paths, and the values of some headers.
+//! Entries for the parsers of applications: forms with files, cookies, queries, paths, values of headers.
 
 use crate::middleware::{basic_auth, etag};
 use crate::multipart::MultipartLimits;

@@ -5,7 +5,7 @@ use crate::harness::Harness;
 use coracle_http::middleware::{
     AccessLog, Compression, ErrorPages, LogFormat, RateLimit, RequestIds, catch_panics, etag,
 };
-use coracle_http::{Body, IntoResponse, Request, Router, Templates, context};
+use coracle_http::{Body, IntoResponse, Request, Router, Templates, context, inline};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,6 +64,15 @@ pub(crate) fn j11_answers_are_compressed(h: &Harness) {
         }
     }
     assert_eq!(client.get("/").text().len(), 5000, "for who does not ask");
+}
+
+pub(crate) fn j11_handler_on_the_loop_does_not_wait_for_compression(h: &Harness) {
+    let app = Router::new(()).with(Compression::new()).get("/", |_, _| "ahoy ".repeat(100_000));
+    let client = Client::of(h, inline(app));
+    ask(&client, "GET", "/", "Accept-Encoding: gzip");
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("content-encoding")), (200, Some("gzip")));
+    assert_eq!(client.service.stats().panics, 0);
 }
 
 pub(crate) fn j11_stream_is_compressed_and_flushed(h: &Harness) {

@@ -59,6 +59,7 @@ suite! {
         around::{
             j10_template_is_rendered_and_escaped,
             j11_answers_are_compressed,
+            j11_handler_on_the_loop_does_not_wait_for_compression,
             j11_stream_is_compressed_and_flushed,
             j14_answers_are_logged_when_they_are_written,
             j14_panic_is_logged_and_has_a_page,
