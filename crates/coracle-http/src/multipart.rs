@@ -7,6 +7,7 @@ pub use self::save::{SavedFile, Upload};
 
 use self::parser::{Event, Parser, PartHead, Refused};
 use crate::{BodyReader, MediaType, Problem, Request, Status};
+use bytes::{Buf, BytesMut};
 use std::fmt;
 use std::io::{self, Read};
 
@@ -83,7 +84,7 @@ impl Request<'_> {
             parser,
             limits,
             body: self.body_reader(),
-            piece: Vec::new(),
+            piece: BytesMut::new(),
             buffer: Vec::new(),
             ended: false,
         })
@@ -118,7 +119,7 @@ pub struct Multipart<'r> {
     limits: MultipartLimits,
     body: BodyReader<'r>,
     /// Data of the part that has not been read.
-    piece: Vec<u8>,
+    piece: BytesMut,
     buffer: Vec<u8>,
     /// All parts have come.
     ended: bool,
@@ -238,7 +239,8 @@ impl Part<'_, '_> {
             if bytes.len() + self.form.piece.len() > limit {
                 return Err(refused(Refused::PartTooLong));
             }
-            bytes.append(&mut self.form.piece);
+            bytes.extend_from_slice(&self.form.piece);
+            self.form.piece.clear();
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -268,7 +270,7 @@ impl Read for Part<'_, '_> {
         let piece = &mut self.form.piece;
         let count = piece.len().min(into.len());
         into[..count].copy_from_slice(&piece[..count]);
-        piece.drain(..count);
+        piece.advance(count);
         Ok(count)
     }
 }

@@ -221,11 +221,6 @@ impl<S: 'static> Router<S> {
         mut self,
         handler: impl Fn(&S, &Request<'_>) -> R + Send + Sync + 'static,
     ) -> Router<S> {
-        let twice = self.below.iter().any(|other| other.prefix.is_empty());
-        assert!(
-            !twice,
-            "there are two apps for all the rest: a fallback, and another or one mounted at \"/\""
-        );
         self.add_below(Below {
             prefix: Vec::new(),
             is_route: false,
@@ -338,6 +333,9 @@ impl<S: 'static> Router<S> {
         }
         for mut other in inner.below {
             other.prefix.splice(0..0, segments(prefix));
+            if let Planning::Ask(_, app) = other.entry.plan {
+                (other.entry.handler, other.entry.plan) = mounted(app, other.prefix.len());
+            }
             let name = format!("{prefix}{}", other.entry.info.name);
             other.entry.info = Arc::new(RouteInfo { name, params: params_of(&other.prefix) });
             other.entry.middlewares.splice(0..0, inner.middlewares.iter().cloned());
@@ -370,13 +368,8 @@ impl<S: 'static> Router<S> {
         if !prefix.is_empty() {
             check_prefix(prefix);
         }
-        let app: Arc<dyn App + Send + Sync> = Arc::new(app);
         let prefix_segments = segments(prefix);
-        let depth = prefix_segments.len();
-        let twice = self.below.iter().any(|other| other.prefix == prefix_segments);
-        assert!(!twice, "there are two apps for all that is below {prefix:?}");
-        let called = Arc::clone(&app);
-        let handler: Handler<S> = Arc::new(move |_, req| req.below(depth, || called.call(req)));
+        let (handler, plan) = mounted(Arc::new(app), prefix_segments.len());
         self.add_below(Below {
             is_route: true,
             entry: Entry {
@@ -386,7 +379,7 @@ impl<S: 'static> Router<S> {
                     params: params_of(&prefix_segments),
                 }),
                 handler,
-                plan: Planning::Ask(depth, app),
+                plan,
                 middlewares: Vec::new(),
             },
             prefix: prefix_segments,
@@ -396,6 +389,8 @@ impl<S: 'static> Router<S> {
     }
 
     fn add_below(&mut self, new: Below<S>) {
+        let twice = self.below.iter().any(|other| other.prefix == new.prefix);
+        assert!(!twice, "there are two apps for all that is below \"/{}\"", new.prefix.join("/"));
         // The longest prefix first.
         let at = self.below.partition_point(|other| other.prefix.len() >= new.prefix.len());
         self.below.insert(at, new);
@@ -583,6 +578,13 @@ fn answering<S, R: IntoResponse>(
     handler: impl Fn(&S, &Request<'_>) -> R + Send + Sync + 'static,
 ) -> Handler<S> {
     Arc::new(move |state, req| handler(state, req).into_response())
+}
+
+/// How an app is called, and asked, that is so many segments below.
+fn mounted<S>(app: Arc<dyn App + Send + Sync>, depth: usize) -> (Handler<S>, Planning) {
+    let called = Arc::clone(&app);
+    let handler: Handler<S> = Arc::new(move |_, req| req.below(depth, || called.call(req)));
+    (handler, Planning::Ask(depth, app))
 }
 
 fn info(pattern: &str) -> Arc<RouteInfo> {

@@ -146,7 +146,8 @@ fn save_file(part: &mut Part<'_, '_>, folder: &Path) -> Result<SavedFile, Proble
     };
     let mut waiting = Vec::new();
     while part.fill()? {
-        waiting.append(&mut part.form.piece);
+        waiting.extend_from_slice(&part.form.piece);
+        part.form.piece.clear();
         if waiting.len() >= WRITE_BYTES {
             file.write_all_at(&waiting, saved.len)?;
             saved.len += waiting.len() as u64;

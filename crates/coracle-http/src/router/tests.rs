@@ -134,6 +134,31 @@ fn j6_routes_come_before_what_is_mounted_and_longer_prefixes_before_shorter() {
 }
 
 #[test]
+fn j6_an_app_that_is_mounted_in_a_nest_sees_the_path_below_both() {
+    fn inner(req: &Request<'_>) -> String {
+        format!("{} {:?} {:?} {}", req.path(), req.segments(), req.param("a"), req.route().unwrap())
+    }
+    let streamed = Router::new(()).put("/s", |_, _| "").planned(Plan::default().streamed());
+    let app = Router::new(()).nest("/x/{a}", |nest| {
+        nest.nest("/y", |nest| nest.mount("/z", inner))
+            .mount("/p", streamed)
+            .fallback(|_, _| "none")
+    });
+    let expected = r#"/b/c ["b", "c"] Some("1") /x/{a}/y/z/*"#;
+    assert_eq!(text(&ask(&app, "GET", "/x/1/y/z/b/c")), expected);
+    assert_eq!(text(&ask(&app, "GET", "/x/1/y/w")), "none");
+    let plan = app.plan(&OwnedRequest::new("PUT", "/x/1/p/s").request());
+    assert_eq!(plan, Plan::default().streamed());
+}
+
+#[test]
+#[should_panic(expected = "two apps for all that is below \"/a\"")]
+fn j6_two_apps_at_one_place_are_refused() {
+    let other = |_: &Request<'_>| "";
+    let _ = Router::new(()).mount("/a", other).nest("/a", |nest| nest.fallback(|_, _| ""));
+}
+
+#[test]
 fn j6_a_panic_in_a_mounted_app_leaves_the_path_as_it_was() {
     fn inner(_: &Request<'_>) -> String {
         panic!("as it is meant to")
