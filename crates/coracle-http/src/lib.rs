@@ -36,6 +36,7 @@ mod idle;
 mod into_response;
 mod method;
 mod owned_request;
+mod per_address;
 mod request;
 mod response;
 mod server;

@@ -39,7 +39,7 @@ mod cors;
 mod error_pages;
 pub(crate) mod etag;
 mod next;
-mod rate_limit;
+pub(crate) mod rate_limit;
 mod request_id;
 mod same_origin;
 mod vary;

@@ -1,5 +1,6 @@
 //! A server: where it listens, who answers, and on how many loops.
 
+use crate::per_address::{PerAddress, Seat, Seated};
 use crate::service::Service;
 use crate::site::Budget;
 use crate::stats::Counters;
@@ -169,8 +170,8 @@ impl Server {
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<()> {
         let (server, shared) = self.prepare(make)?;
-        let id = shared.id;
-        let served = server.serve(move |peer| connection(id, peer));
+        let door = Arc::clone(&shared);
+        let served = server.serve(move |peer| connection(&door, peer));
         match shared.take_failure() {
             Some(error) => Err(error),
             None => served,
@@ -195,8 +196,8 @@ impl Server {
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<Running> {
         let (server, shared) = self.prepare(make)?;
-        let id = shared.id;
-        let running = server.start(move |peer| connection(id, peer))?;
+        let door = Arc::clone(&shared);
+        let running = server.start(move |peer| connection(&door, peer))?;
         if let Some(error) = shared.take_failure() {
             running.handle().stop();
             running.join()?;
@@ -215,6 +216,7 @@ impl Server {
         let shared = Arc::new(Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             budget: Budget::new(settings.limit_bodies_bytes),
+            addresses: settings.limit_connections_per_address.map(PerAddress::new),
             counters: Mutex::default(),
             failure: Mutex::default(),
         });
@@ -308,6 +310,7 @@ impl fmt::Debug for Running {
 struct Shared {
     id: u64,
     budget: Arc<Budget>,
+    addresses: Option<Arc<PerAddress>>,
     counters: Mutex<Vec<Arc<Counters>>>,
     failure: Mutex<Option<io::Error>>,
 }
@@ -345,8 +348,12 @@ impl Services {
 }
 
 /// A connection of a server, on the loop that runs.
-fn connection(id: u64, peer: &Address) -> impl Protocol + use<> {
+fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
     let lp = Loop::current().expect("connections are made in turns of their loop");
-    let service = Services::of(&lp).get(id).expect("a loop that serves has its app");
-    service.connection(peer)
+    let service = Services::of(&lp).get(shared.id).expect("a loop that serves has its app");
+    let seat = shared.addresses.as_ref().map_or(Seat::Free, |addresses| addresses.admit(peer));
+    if matches!(seat, Seat::None) {
+        service.count_turned_away();
+    }
+    Seated::new(service.connection(peer), seat)
 }

@@ -62,6 +62,10 @@ impl Service {
         self.site.settings.connections()
     }
 
+    pub(crate) fn count_turned_away(&self) {
+        self.site.stats.count_turned_away();
+    }
+
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();

@@ -56,6 +56,10 @@ pub struct Settings {
     pub drain: Duration,
     /// How many connections there may be on one loop; those above are told so (503) and closed.
     pub limit_connections: usize,
+    /// How many connections one address may have on all loops of a [`Server`](crate::Server), a network of 64 bits
+    /// counting as one address; those above are told so (503) and closed. `None`: as many as it likes, as behind a
+    /// proxy.
+    pub limit_connections_per_address: Option<usize>,
     /// How many requests are answered on one connection: then it is closed.
     pub limit_requests: u64,
 }
@@ -83,6 +87,7 @@ impl Default for Settings {
             handler_timeout: None,
             drain: Duration::from_secs(5),
             limit_connections: usize::MAX,
+            limit_connections_per_address: None,
             limit_requests: u64::MAX,
         }
     }
@@ -139,5 +144,5 @@ impl Settings {
 }
 
 /// What a client is told for whom there is no room.
-const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
+pub(crate) const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";

@@ -16,6 +16,8 @@ pub struct Stats {
     pub dropped: u64,
     /// Connections that were closed because a client was too slow.
     pub timed_out: u64,
+    /// Connections that were turned away because their address had too many.
+    pub turned_away: u64,
 }
 
 /// The same, of one loop.
@@ -26,6 +28,7 @@ pub(crate) struct Counters {
     panics: AtomicU64,
     dropped: AtomicU64,
     timed_out: AtomicU64,
+    turned_away: AtomicU64,
 }
 
 impl Counters {
@@ -50,6 +53,10 @@ impl Counters {
         count(&self.timed_out);
     }
 
+    pub(crate) fn count_turned_away(&self) {
+        count(&self.turned_away);
+    }
+
     /// Adds them to a sum.
     pub(crate) fn add_to(&self, sum: &mut Stats) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -58,6 +65,7 @@ impl Counters {
         sum.panics += read(&self.panics);
         sum.dropped += read(&self.dropped);
         sum.timed_out += read(&self.timed_out);
+        sum.turned_away += read(&self.turned_away);
     }
 }
 

@@ -159,3 +159,33 @@ fn i8_client_for_whom_there_is_no_room_gets_a_503() {
     running.stop();
     running.join().unwrap();
 }
+
+#[test]
+fn q5_address_with_too_many_connections_is_turned_away() {
+    for backend in BACKENDS {
+        let settings = Settings { limit_connections_per_address: Some(2), ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").unwrap().settings(settings).loops(2);
+        let running = server.backend(backend).start(|_: &Request<'_>| "served!").unwrap();
+        let mut streams = [connect(&running), connect(&running)];
+        for stream in &mut streams {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            assert!(answer(stream).ends_with("served!"));
+        }
+        let third = rest(connect(&running));
+        assert!(third.starts_with("HTTP/1.1 503 Service Unavailable\r\nretry-after: "), "{third}");
+        assert_eq!(running.stats().turned_away, 1, "{backend}");
+        // A place that is given back is there for another, as soon as the server has seen it.
+        drop(streams);
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let mut stream = connect(&running);
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            if rest(stream).ends_with("served!") {
+                break;
+            }
+            assert!(Instant::now() < patience, "the place stays taken");
+        }
+        running.stop();
+        running.join().unwrap();
+    }
+}

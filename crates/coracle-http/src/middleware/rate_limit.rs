@@ -150,7 +150,7 @@ impl fmt::Debug for RateLimit {
 }
 
 /// Whose bucket it is.
-fn network(address: Option<IpAddr>) -> u128 {
+pub(crate) fn network(address: Option<IpAddr>) -> u128 {
     let six = match address {
         Some(IpAddr::V4(four)) => return four.to_ipv6_mapped().to_bits(),
         Some(IpAddr::V6(six)) => six,

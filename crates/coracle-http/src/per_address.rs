@@ -1,0 +1,176 @@
+//! How many connections an address has, on all loops, and the end of those above its limit.
+//!
+//! ```text
+//!   accepted ──► a seat for its address? ──yes──► HTTP, and the seat is free again when the connection is gone
+//!                                        └─no───► 503 with Retry-After, and it is closed
+//! ```
+
+use crate::middleware::rate_limit::network;
+use crate::settings::BUSY;
+use coracle_net::{Address, Buffer, Conn, Protocol, Reason};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The connections of each address that has any. An IPv6 address counts as its network of 64 bits.
+#[derive(Debug)]
+pub(crate) struct PerAddress {
+    limit: usize,
+    counts: Mutex<HashMap<u128, usize>>,
+}
+
+impl PerAddress {
+    pub(crate) fn new(limit: usize) -> Arc<PerAddress> {
+        Arc::new(PerAddress { limit, counts: Mutex::default() })
+    }
+
+    /// A seat for a new connection. Who comes by a Unix socket is not counted: that is a proxy.
+    pub(crate) fn admit(self: &Arc<Self>, peer: &Address) -> Seat {
+        let Some(peer) = peer.ip() else { return Seat::Free };
+        let network = network(Some(peer.ip()));
+        let mut counts = self.lock();
+        let count = counts.entry(network).or_insert(0);
+        if *count >= self.limit {
+            return Seat::None;
+        }
+        *count += 1;
+        Seat::Taken(Box::new(Taken { table: Arc::clone(self), network }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a new connection is given.
+pub(crate) enum Seat {
+    /// Nobody counts.
+    Free,
+    /// One of those that its address has.
+    Taken(#[allow(dead_code)] Box<Taken>), // held for its end
+    /// Its address has no more.
+    None,
+}
+
+/// Given back when it is dropped.
+pub(crate) struct Taken {
+    table: Arc<PerAddress>,
+    network: u128,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut counts = self.table.lock();
+        if let Some(count) = counts.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.network);
+            }
+        }
+    }
+}
+
+/// A connection in its seat, or one that is told that there is none.
+pub(crate) struct Seated<P> {
+    inner: P,
+    seat: Seat,
+}
+
+impl<P: Protocol> Seated<P> {
+    pub(crate) fn new(inner: P, seat: Seat) -> Seated<P> {
+        Seated { inner, seat }
+    }
+
+    #[inline]
+    fn is_refused(&self) -> bool {
+        matches!(self.seat, Seat::None)
+    }
+}
+
+impl<P: Protocol> Protocol for Seated<P> {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.is_refused() {
+            conn.write_slice(BUSY);
+            conn.close();
+            return Ok(());
+        }
+        self.inner.on_open(conn)
+    }
+
+    #[inline]
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        if self.is_refused() {
+            input.take_all();
+            return Ok(());
+        }
+        self.inner.on_data(conn, input)
+    }
+
+    #[inline]
+    fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.is_refused() { Ok(()) } else { self.inner.on_ready(conn) }
+    }
+
+    fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.is_refused() {
+            conn.close();
+            return Ok(());
+        }
+        self.inner.on_idle(conn)
+    }
+
+    fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.is_refused() { Ok(()) } else { self.inner.on_end(conn) }
+    }
+
+    fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.is_refused() { Ok(()) } else { self.inner.on_shutdown(conn) }
+    }
+
+    fn on_close(&mut self, reason: &Reason) {
+        if !self.is_refused() {
+            self.inner.on_close(reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(seat: &Seat) -> bool {
+        matches!(seat, Seat::Taken(_))
+    }
+
+    #[test]
+    fn q5_each_address_has_its_own_seats_and_gives_them_back() {
+        let table = PerAddress::new(2);
+        let (one, other) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:1".parse().unwrap());
+        let (first, second) = (table.admit(&one), table.admit(&one));
+        assert!(taken(&first) && taken(&second));
+        assert!(matches!(table.admit(&one), Seat::None));
+        assert!(taken(&table.admit(&other)));
+        drop(first);
+        assert!(taken(&table.admit(&one)));
+        drop(second);
+        assert!(table.lock().is_empty(), "who is gone is forgotten");
+    }
+
+    #[test]
+    fn q5_networks_of_ipv6_are_one_and_mapped_addresses_are_ipv4() {
+        let table = PerAddress::new(1);
+        let first = table.admit(&"[2001:db8::1]:1".parse().unwrap());
+        assert!(taken(&first));
+        assert!(matches!(table.admit(&"[2001:db8::ffff:2]:9".parse().unwrap()), Seat::None));
+        assert!(taken(&table.admit(&"[2001:db8:0:1::1]:1".parse().unwrap())));
+        let mapped = table.admit(&"[::ffff:192.0.2.1]:1".parse().unwrap());
+        assert!(taken(&mapped));
+        assert!(matches!(table.admit(&"192.0.2.1:1".parse().unwrap()), Seat::None));
+    }
+
+    #[test]
+    fn q5_unix_sockets_are_not_counted() {
+        let table = PerAddress::new(0);
+        assert!(matches!(table.admit(&"unix:/nowhere".parse().unwrap()), Seat::Free));
+    }
+}
