@@ -71,7 +71,7 @@ pub(crate) fn serve(
     let (count, backend) = (options.loops(), options.backend);
     let (addresses, _files) = (listening.addresses(), listening.files());
     let sockets = listening.for_loops(count)?;
-    let stop = Arc::new(Stop::new(Duration::from_secs(options.drain)));
+    let stop = Arc::new(Stop::new(options.drain()));
     let stopping = Arc::clone(&stop);
     let make_loop = move |index| {
         let builder = Loop::builder();

@@ -8,6 +8,7 @@ mod listening;
 mod load;
 mod options;
 mod proxy;
+mod serve;
 mod services;
 mod space;
 mod style;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use style::Style;
 use tracing::level_filters::LevelFilter;
 
-/// Servers on coracle. Without a command, `echo` with its defaults.
+/// Servers on coracle. Without a command, `serve` with its defaults.
 ///
 /// Each server prints where it listens, on which backend and how many loops. SIGINT (Ctrl-C) and SIGTERM stop it
 /// gracefully: connections finish what they do; a second one ends it at once. SIGQUIT writes what its loops do to
@@ -41,6 +42,20 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serve the files of a directory by HTTP; on 127.0.0.1:8080, unless --listen says where.
+    ///
+    /// SIGHUP reads the configuration again, and opens the access log anew; one that is wrong is refused, and the
+    /// old one stays.
+    Serve {
+        #[command(flatten)]
+        arguments: serve::Arguments,
+    },
+    /// Say what is wrong with a configuration file of `serve`, or that it is fine.
+    Check {
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Send back whatever arrives; on 127.0.0.1:7000, unless --listen says where.
     Echo {
         #[command(flatten)]
@@ -121,22 +136,16 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Option<Command>) -> io::Result<()> {
-    let command = command.unwrap_or_else(|| {
-        let options = ServeOptions {
-            listen: Vec::new(),
-            backend: None,
-            threads: None,
-            processes: None,
-            drain: 10,
-        };
-        Command::Echo { options, style: Style::default() }
-    });
+    let command =
+        command.unwrap_or_else(|| Command::Serve { arguments: serve::Arguments::default() });
     match command {
+        Command::Serve { arguments } => serve::serve(arguments),
+        Command::Check { config } => serve::check(&config),
         Command::Echo { options, style } => {
             style.check(&options)?;
             match style {
                 Style::Callback => {
-                    serve("echo", &options, options.server(ECHO)?, |_| services::Echo)
+                    serve_protocol("echo", &options, options.server(ECHO)?, |_| services::Echo)
                 }
                 Style::Coroutine => {
                     let listening = Listening::bind(&options, ECHO)?;
@@ -168,7 +177,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
                 Style::Callback => {
                     let server = options.server(&place)?;
                     let _pid_file = detach()?;
-                    serve("time", &options, server, |_| time::Time)
+                    serve_protocol("time", &options, server, |_| time::Time)
                 }
                 Style::Coroutine => {
                     let listening = Listening::bind(&options, &place)?;
@@ -192,7 +201,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
                 Style::Callback => {
                     let server = options.server(PROXY)?.settings(proxy::settings());
                     let server = server.capacity(proxy::capacity());
-                    serve("proxy", &options, server, move |_| {
+                    serve_protocol("proxy", &options, server, move |_| {
                         proxy::Side::facing_client(to.clone())
                     })
                 }
@@ -211,10 +220,12 @@ fn run(command: Option<Command>) -> io::Result<()> {
         }
         Command::Hello { options, style } => hello::serve(&options, style),
         Command::Discard { options } => {
-            serve("discard", &options, options.server("127.0.0.1:7009")?, |_| services::Discard)
+            serve_protocol("discard", &options, options.server("127.0.0.1:7009")?, |_| {
+                services::Discard
+            })
         }
         Command::Chargen { options } => {
-            serve("chargen", &options, options.server("127.0.0.1:7019")?, |_| {
+            serve_protocol("chargen", &options, options.server("127.0.0.1:7019")?, |_| {
                 services::Chargen::default()
             })
         }
@@ -223,7 +234,7 @@ fn run(command: Option<Command>) -> io::Result<()> {
 }
 
 /// Serves until the process is asked to end; with --processes, has others serve.
-fn serve<P: Protocol>(
+fn serve_protocol<P: Protocol>(
     name: &'static str,
     options: &ServeOptions,
     server: Server,

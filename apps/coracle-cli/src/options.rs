@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 /// Where a server listens, and with what it serves.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ServeOptions {
     /// Where to listen: HOST:PORT, [IPv6]:PORT, :PORT (everywhere), unix:PATH or unix:@NAME. May be repeated.
     #[arg(long, value_name = "ADDR")]
@@ -22,15 +22,16 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) processes: Option<u32>,
     /// How long connections may take to finish when the server is asked to stop.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub(crate) drain: u64,
+    /// [default: 10]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) drain: Option<u64>,
 }
 
 impl ServeOptions {
     /// The server these options describe, listening on `default` unless they say where.
     pub(crate) fn server(&self, default: &str) -> io::Result<Server> {
         let addresses = self.addresses(default);
-        let mut server = Server::bind(addresses.as_slice())?.drain(Duration::from_secs(self.drain));
+        let mut server = Server::bind(addresses.as_slice())?.drain(self.drain());
         if let Some(backend) = self.backend {
             server = server.backend(backend);
         }
@@ -43,6 +44,11 @@ impl ServeOptions {
     /// Where to listen, as it was written; on `default` if nothing was.
     pub(crate) fn addresses(&self, default: &str) -> Vec<String> {
         if self.listen.is_empty() { vec![default.to_owned()] } else { self.listen.clone() }
+    }
+
+    /// How long connections may take to finish.
+    pub(crate) fn drain(&self) -> Duration {
+        Duration::from_secs(self.drain.unwrap_or(10))
     }
 
     /// How many loops each process has.
@@ -83,7 +89,7 @@ pub(crate) fn announce_processes(
 
 fn tell_of(name: &str, addresses: &[Address], backend: Backend, workforce: &str) {
     for address in addresses {
-        println!("coracle {name}: listening on {address}, on {backend}, {workforce}");
+        tell_where(name, address, backend, workforce);
         if let Some(ip) = address.ip() {
             let host =
                 if ip.ip().is_unspecified() { "127.0.0.1".into() } else { ip.ip().to_string() };
@@ -95,8 +101,13 @@ fn tell_of(name: &str, addresses: &[Address], backend: Backend, workforce: &str)
     }
 }
 
+/// The first line of every server.
+pub(crate) fn tell_where(name: &str, address: &Address, backend: Backend, workforce: &str) {
+    println!("coracle {name}: listening on {address}, on {backend}, {workforce}");
+}
+
 /// So many of something, in words.
-fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = match number {
         1 => "",
         _ if noun.ends_with('s') => "es",

@@ -95,22 +95,6 @@ fn backend_comes_from_the_environment_unless_it_is_given() {
 }
 
 #[test]
-fn without_arguments_it_echoes_on_port_7000() {
-    // The test needs the port; somebody else may have it.
-    match TcpListener::bind("127.0.0.1:7000") {
-        Ok(listener) => drop(listener),
-        Err(error) => {
-            eprintln!("SKIPPED: port 7000 is not free: {error}");
-            return;
-        }
-    }
-    let server = Program::run(coracle());
-    assert_eq!(server.address, "127.0.0.1:7000");
-    expect_echo(&mut server.connect(), b"hello");
-    assert!(server.end().status.success());
-}
-
-#[test]
 fn help_tells_of_every_command_and_its_options() {
     let help = |arguments: &[&str]| {
         let output = coracle().args(arguments).output().unwrap();
@@ -122,6 +106,9 @@ fn help_tells_of_every_command_and_its_options() {
         ("echo", &["--listen", "--backend", "--threads", "--drain", "--style", "coroutine"][..]),
         ("time", &["--listen", "--style", "--port", "--daemon", "--pid-file", "12345"]),
         ("proxy", &["--listen", "--style", "--to"]),
+        ("serve", &["--listen", "--config", "[DIR]"]),
+        ("check", &["--config"]),
+        ("hello", &["--listen", "--style"]),
         ("discard", &["--listen"]),
         ("chargen", &["--listen"]),
         (

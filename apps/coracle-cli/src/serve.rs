@@ -1,0 +1,157 @@
+//! `serve`: the files of a directory, by HTTP. `check`: what is wrong with its configuration.
+//!
+//! ```text
+//!   command line ─┐
+//!   coracle.toml ─┴─► Setup (checked) ──► app of all hosts ──► Live ──► loops
+//!                        ▲                                      │
+//!                     SIGHUP: the same again ───────────────────┘
+//! ```
+
+mod arguments;
+mod browser;
+mod config;
+mod live;
+mod mistake;
+mod redirects;
+mod reload;
+mod setup;
+mod site;
+mod site_setup;
+mod welcome;
+mod whole;
+
+pub(crate) use arguments::Arguments;
+
+use crate::options::{count, tell_where};
+use crate::stopped;
+use coracle::demux::Backend;
+use coracle::http;
+use coracle::http::middleware::AccessLog;
+use coracle::net::{Address, Worker};
+use live::Live;
+use reload::Reloader;
+use setup::Setup;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+use welcome::{Facts, Welcome};
+
+const ADDRESS: &str = "127.0.0.1:8080";
+
+/// How long the end may take that is written to the access log.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// Serves until the process is asked to end.
+pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
+    let setup = Setup::load(&arguments)?;
+    warn_of_published(&arguments, &setup);
+    let is_worker = Worker::current().is_some();
+    let browser = (arguments.open && !is_worker).then(browser::prepare).transpose()?;
+    let server = setup.options.server(ADDRESS)?;
+    rustix::thread::set_no_new_privs(true)?;
+    coracle::seeing::dump_on_sigquit()?;
+    let loops = setup.options.loops();
+    if let (Some(processes), false) = (setup.options.processes, is_worker) {
+        // So that what cannot be served is told here, and once.
+        whole::app(&setup, &Welcome::default(), None)?;
+        let addresses = server.local_addresses();
+        let workforce =
+            format!("{}, {} each", count(processes as usize, "process"), count(loops, "loop"));
+        let announce = move |lp: &coracle::Loop| {
+            announce(&addresses, lp.backend(), &workforce, browser.as_ref())
+        };
+        server.supervise(processes as usize).on_start(announce).run()?;
+        return stopped("serve", Ok(()));
+    }
+
+    let welcome = Welcome::default();
+    let log = setup.log.as_ref().map(whole::open_log).transpose()?;
+    let live = Live::new(whole::app(&setup, &welcome, log.clone())?);
+    let (settings, processes) = (setup.settings.clone(), setup.options.processes);
+    let is_reloadable = !is_worker && (arguments.config.is_some() || setup.log.is_some());
+    if is_reloadable {
+        let (live, welcome) = (live.clone(), welcome.clone());
+        Reloader { arguments, setup, log: log.clone(), live, welcome, retired: Vec::new() }
+            .start()?;
+    }
+    let init = move |handle: &coracle::net::ServerHandle| {
+        let (backend, loops) = (handle.backend(), handle.loops());
+        welcome.set(Facts { backend, loops, processes });
+        if !is_worker {
+            announce(handle.local_addresses(), backend, &count(loops, "loop"), browser.as_ref());
+        }
+    };
+    let server = http::Server::over(server).settings(settings).on_init(init);
+    let ended = server.serve_each(move || Ok(live.on_loop()));
+    log.into_iter().for_each(finish);
+    if is_worker { ended } else { stopped("serve", ended) }
+}
+
+/// Waits for the last lines to be written, but not for a reader that takes none.
+fn finish(log: AccessLog) {
+    let (tell, told) = mpsc::channel();
+    let flush = move || {
+        log.flush();
+        let _ = tell.send(());
+    };
+    if thread::Builder::new().spawn(flush).is_err() || told.recv_timeout(LAST_LINES).is_err() {
+        tracing::error!("the end of the access log is lost: it cannot be written");
+    }
+}
+
+/// Says whether a configuration is fine; the error says what is not.
+pub(crate) fn check(config: &Path) -> io::Result<()> {
+    let setup = Setup::read(config)?;
+    whole::app(&setup, &Welcome::default(), None)?;
+    let hosts = match setup.hosts.len() {
+        0 => String::new(),
+        hosts => format!(", {}", count(hosts, "host")),
+    };
+    let addresses = setup.options.addresses(ADDRESS).join(", ");
+    println!("{} is fine: it serves on {addresses}{hosts}", config.display());
+    Ok(())
+}
+
+/// Says where it can be reached, and opens a browser if that was asked for.
+fn announce(
+    addresses: &[Address],
+    backend: Backend,
+    workforce: &str,
+    browser: Option<&Sender<String>>,
+) {
+    for address in addresses {
+        tell_where("serve", address, backend, workforce);
+        match (browser::url(address), address.path()) {
+            (Some(url), _) => println!("look at it: {url}; stop it: Ctrl-C"),
+            (None, Some(path)) => {
+                let path = path.display();
+                println!(
+                    "look at it: curl --unix-socket {path} http://localhost/; stop it: Ctrl-C"
+                );
+            }
+            (None, None) => {}
+        }
+    }
+    let url = addresses.iter().find_map(browser::url);
+    match (browser, url) {
+        (Some(browser), Some(url)) => _ = browser.send(url),
+        (Some(_), None) => tracing::warn!("no browser was opened: none can reach a Unix socket"),
+        (None, _) => {}
+    }
+}
+
+/// A configuration that is among the files is read by everybody.
+fn warn_of_published(arguments: &Arguments, setup: &Setup) {
+    let Some(config) = arguments.config.as_ref().and_then(|path| path.canonicalize().ok()) else {
+        return;
+    };
+    let sites = setup.site.iter().chain(setup.hosts.iter().map(|(_, site)| site));
+    for directory in sites.filter_map(|site| site.directory.canonicalize().ok()) {
+        if config.starts_with(&directory) {
+            let (config, directory) = (config.display(), directory.display());
+            tracing::warn!("{config} is in {directory}, which is served: everybody can read it");
+        }
+    }
+}

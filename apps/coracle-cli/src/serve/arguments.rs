@@ -1,0 +1,58 @@
+//! What `serve` takes on the command line. It counts before what the configuration file says.
+
+use super::config::{Format, Hidden, Symlinks};
+use crate::options::ServeOptions;
+use std::path::PathBuf;
+
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct Arguments {
+    /// The directory; the current one, unless the configuration file names another.
+    #[arg(value_name = "DIR")]
+    pub(super) directory: Option<PathBuf>,
+    /// A configuration file; docs/reference/config.md tells its keys.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) options: ServeOptions,
+    /// Open a browser when it serves.
+    #[arg(long)]
+    pub(super) open: bool,
+    /// List directories that have no index.
+    #[arg(long)]
+    pub(super) listing: bool,
+    /// What becomes of names that begin with a dot [default: hide].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(super) hidden: Option<Hidden>,
+    /// What becomes of symbolic links [default: inside].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(super) symlinks: Option<Symlinks>,
+    /// The Cache-Control of all files, such as "public, max-age=3600".
+    #[arg(long, value_name = "VALUE")]
+    pub(super) cache_control: Option<String>,
+    /// Compress text that is not on the disk compressed.
+    #[arg(long)]
+    pub(super) compress: bool,
+    /// A page of your own for an error: 404=FILE. May be repeated.
+    #[arg(long, value_name = "STATUS=FILE", value_parser = error_page)]
+    pub(super) error_page: Vec<(u16, PathBuf)>,
+    /// Write a line for each answer to this file; to standard output without one, or with `-`.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub(super) access_log: Option<PathBuf>,
+    /// How such a line is written [default: combined].
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(super) access_log_format: Option<Format>,
+    /// Give each request a name, for the answer (X-Request-Id) and the access log.
+    #[arg(long)]
+    pub(super) request_ids: bool,
+    /// How many connections there may be from one address; those above are answered with 503.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit_connections_per_address: Option<u32>,
+}
+
+fn error_page(text: &str) -> Result<(u16, PathBuf), String> {
+    let (status, file) = text.split_once('=').ok_or("write it as 404=FILE")?;
+    match status.parse() {
+        Ok(status @ 400..=599) => Ok((status, file.into())),
+        _ => Err(format!("{status:?} is no status of an error: those are 400 to 599")),
+    }
+}

@@ -1,0 +1,116 @@
+//! The configuration file: its keys, as they are read. docs/reference/config.md tells what each does.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use toml::Spanned;
+
+/// All of it. What is not there is as it is without a file.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Config {
+    pub(super) listen: Vec<Spanned<String>>,
+    pub(super) backend: Option<Spanned<String>>,
+    pub(super) threads: Option<Spanned<i64>>,
+    pub(super) processes: Option<Spanned<i64>>,
+    pub(super) drain_seconds: Option<Spanned<i64>>,
+    pub(super) request_ids: bool,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) limits: Limits,
+    pub(super) timeouts: Timeouts,
+    pub(super) site: Option<Spanned<Site>>,
+    pub(super) host: Vec<Spanned<Site>>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AccessLog {
+    pub(super) file: Spanned<PathBuf>,
+    #[serde(default)]
+    pub(super) format: Format,
+}
+
+#[derive(Deserialize, clap::ValueEnum, Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Format {
+    /// `127.0.0.1 - - [16/Nov/2026:04:56:43 +0000] "GET / HTTP/1.1" 200 5`
+    Common,
+    /// The same, and the page from which it came, and the name of the browser.
+    #[default]
+    Combined,
+    /// An object per line, with the time it took as well.
+    Json,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Limits {
+    pub(super) connections: Option<Spanned<i64>>,
+    pub(super) connections_per_address: Option<Spanned<i64>>,
+    pub(super) requests_per_connection: Option<Spanned<i64>>,
+    pub(super) header_bytes: Option<Spanned<i64>>,
+    pub(super) headers: Option<Spanned<i64>>,
+    pub(super) target_bytes: Option<Spanned<i64>>,
+    pub(super) body_bytes: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Timeouts {
+    pub(super) header_seconds: Option<Spanned<i64>>,
+    pub(super) body_seconds: Option<Spanned<i64>>,
+    pub(super) idle_seconds: Option<Spanned<i64>>,
+    pub(super) write_seconds: Option<Spanned<i64>>,
+}
+
+/// A site: that of everybody, or that of a host.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Site {
+    /// Of a host, and only there.
+    pub(super) names: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) directory: Option<Spanned<PathBuf>>,
+    pub(super) index: Option<Vec<Spanned<String>>>,
+    pub(super) listing: bool,
+    pub(super) welcome: Option<bool>,
+    pub(super) hidden: Hidden,
+    pub(super) symlinks: Symlinks,
+    pub(super) precompressed: Option<bool>,
+    pub(super) compression: bool,
+    pub(super) cache_control: Option<Spanned<String>>,
+    pub(super) content_types: BTreeMap<String, Spanned<String>>,
+    pub(super) error_pages: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+    pub(super) redirect: Vec<Redirect>,
+}
+
+#[derive(Deserialize, clap::ValueEnum, Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Hidden {
+    /// They are not there.
+    #[default]
+    Hide,
+    /// Only /.well-known/ is there.
+    WellKnown,
+    /// They are served like others.
+    Show,
+}
+
+#[derive(Deserialize, clap::ValueEnum, Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Symlinks {
+    /// They are followed as long as they stay inside the directory.
+    #[default]
+    Inside,
+    /// They are not there.
+    Never,
+    /// They are followed wherever they lead.
+    Anywhere,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Redirect {
+    pub(super) from: Spanned<String>,
+    pub(super) to: Spanned<String>,
+    pub(super) status: Option<Spanned<i64>>,
+}

@@ -1,0 +1,88 @@
+//! SIGHUP: the configuration is read again, and the access log opened anew.
+//!
+//! A configuration that is wrong is refused: the log says why, and the old one stays.
+
+use super::arguments::Arguments;
+use super::live::Live;
+use super::setup::{Refused, Setup};
+use super::site::SharedApp;
+use super::welcome::Welcome;
+use super::whole;
+use coracle::Builder;
+use coracle::demux::Backend;
+use coracle::http::middleware::AccessLog;
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+/// What is served now, and how to find out what is to be served.
+pub(super) struct Reloader {
+    pub(super) arguments: Arguments,
+    pub(super) setup: Setup,
+    pub(super) log: Option<AccessLog>,
+    pub(super) live: Arc<Live>,
+    pub(super) welcome: Welcome,
+    /// What was replaced, while somebody may still be busy with it: its end may have to wait for a file, which is
+    /// nothing for a loop.
+    pub(super) retired: Vec<SharedApp>,
+}
+
+impl Reloader {
+    /// Listens for SIGHUP from now on, on a thread of its own: files are read there.
+    pub(super) fn start(mut self) -> io::Result<()> {
+        let (tell, told) = mpsc::channel();
+        let body = move || {
+            let lp = match Builder::new().backend(Backend::Poll).build() {
+                Ok(lp) => lp,
+                Err(error) => return drop(tell.send(Err(error))),
+            };
+            let listens = lp.on_signal(libc::SIGHUP, move |_| self.reload());
+            let (listens, _listener) = match listens {
+                Ok(listener) => (Ok(()), Some(listener)),
+                Err(error) => (Err(error), None),
+            };
+            let _ = tell.send(listens);
+            if let Err(error) = lp.run() {
+                tracing::error!("SIGHUP will not be heard any more: {error}");
+            }
+        };
+        thread::Builder::new().name("coracle-reload".into()).spawn(body)?;
+        told.recv().unwrap_or_else(|_| Err(io::Error::other("the thread for SIGHUP has panicked")))
+    }
+
+    fn reload(&mut self) {
+        match self.try_reload() {
+            Ok(()) => tracing::info!("the configuration was read again"),
+            Err(refused) => {
+                for line in refused.lines() {
+                    tracing::error!("the configuration is not taken, the old one stays: {line}");
+                }
+            }
+        }
+        self.retired.retain(|app| Arc::strong_count(app) > 1);
+    }
+
+    fn try_reload(&mut self) -> Result<(), Refused> {
+        let setup = Setup::load(&self.arguments)?;
+        let log = match &self.log {
+            Some(log) if self.setup.log == setup.log => Some(log.clone()),
+            _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,
+        };
+        let app = whole::app(&setup, &self.welcome, log.clone()).map_err(Refused::Other)?;
+        for name in self.setup.fixed(&setup) {
+            tracing::warn!("{name}: what has changed there counts from the next start on");
+        }
+        if self.setup.log == setup.log
+            && let Some(log) = &log
+        {
+            log.reopen(); // it may have been renamed to make room for a new one
+        }
+        self.retired.push(self.live.replace(app));
+        self.log = log;
+        // What cannot be changed is compared with what it was at the start.
+        let options = std::mem::take(&mut self.setup.options);
+        let settings = std::mem::take(&mut self.setup.settings);
+        self.setup = Setup { options, settings, ..setup };
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! `coracle serve` and `coracle check`, as their users see them: a black box with sockets, files, a command
+//! line and a log, on every backend.
+
+mod access_log;
+mod browser;
+mod client;
+mod command_line;
+mod configuration;
+mod curl;
+mod documents;
+mod first_steps;
+mod hosts;
+mod limits;
+#[path = "../echo/program.rs"]
+#[allow(dead_code)] // what only an echo server needs
+mod program;
+mod reload;
+mod site;
+mod stop;
+mod traversal;
+
+macro_rules! suite {
+    ($backend:ident: $($file:ident :: { $($case:ident),* $(,)? })*) => {
+        mod $backend {
+            $($(
+                #[test]
+                fn $case() {
+                    crate::$file::$case(stringify!($backend));
+                }
+            )*)*
+        }
+    };
+    ($($backend:ident),*) => {
+        $(suite! {
+            $backend:
+            first_steps::{
+                r2_index_is_served,
+                r2_welcome_page_shows_what_serves,
+                n5_listing_is_there_when_it_is_asked_for,
+                n5_head_options_and_other_methods,
+                n4_ranges,
+                n3_what_the_client_has_is_not_sent_again,
+                n6_precompressed_siblings,
+                n1_large_file_comes_whole,
+                n5_directory_without_its_slash_is_redirected,
+                j14_error_pages,
+                j1_old_clients_and_pipelining,
+            }
+            curl::{
+                n4_curl_gets_files_parts_and_heads,
+                n4_curl_resumes_a_download,
+            }
+            site::{
+                n2_hidden_files_and_links,
+                j11_compression_when_it_is_asked_for,
+                n5_cache_control_and_content_types,
+                q1_redirects,
+            }
+            hosts::{
+                j7_each_host_has_its_own_site,
+                j7_host_that_nobody_is_for_is_refused,
+            }
+            traversal::{
+                n2_nothing_outside_is_ever_sent,
+            }
+            access_log::{
+                j14_lines_of_every_format,
+                j14_what_clients_send_cannot_forge_a_line,
+                j14_request_ids_are_in_answer_and_log,
+            }
+            limits::{
+                q5_address_with_too_many_connections_is_turned_away,
+                q5_limits_of_the_file_are_kept,
+                q5_descriptor_limit_is_raised,
+                q5_no_privileges_can_be_gained,
+            }
+            reload::{
+                q1_sighup_reads_the_configuration_again,
+                q1_wrong_configuration_is_refused_and_the_old_one_stays,
+                j14_sighup_opens_the_access_log_again,
+                q1_connections_outlive_a_reload,
+            }
+            stop::{
+                q4_answer_under_way_is_finished,
+                q1_several_listens,
+            }
+        })*
+    };
+}
+
+suite!(uring, epoll, poll, select);
