@@ -10,6 +10,7 @@
 use super::site::SharedApp;
 use coracle::http::{App, Plan, Request, Response};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,7 +37,11 @@ impl Live {
     /// What a loop asks.
     pub(super) fn on_loop(self: &Arc<Self>) -> OnLoop {
         let (number, app) = self.current();
-        OnLoop { live: Arc::clone(self), number: Cell::new(number), app: RefCell::new(app) }
+        OnLoop {
+            live: Arc::clone(self),
+            number: Cell::new(number),
+            app: RefCell::new(Rc::new(app)),
+        }
     }
 
     fn current(&self) -> (u64, SharedApp) {
@@ -50,18 +55,19 @@ impl Live {
 pub(super) struct OnLoop {
     live: Arc<Live>,
     number: Cell<u64>,
-    app: RefCell<SharedApp>,
+    /// Counted on this loop alone: a count that all loops change for every request would be fought over.
+    app: RefCell<Rc<SharedApp>>,
 }
 
 impl OnLoop {
-    fn app(&self) -> SharedApp {
+    fn app(&self) -> Rc<SharedApp> {
         if self.live.number.load(Ordering::Acquire) != self.number.get() {
             let (number, app) = self.live.current();
             self.number.set(number);
-            let old = self.app.replace(app);
-            drop(old);
+            let old = self.app.replace(Rc::new(app));
+            drop(old); // when nothing is borrowed any more
         }
-        Arc::clone(&self.app.borrow())
+        Rc::clone(&self.app.borrow())
     }
 }
 

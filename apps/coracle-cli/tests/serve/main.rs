@@ -10,6 +10,7 @@ mod curl;
 mod documents;
 mod first_steps;
 mod hosts;
+mod idle;
 mod limits;
 #[path = "../echo/program.rs"]
 #[allow(dead_code)] // what only an echo server needs
@@ -79,6 +80,10 @@ macro_rules! suite {
                 q1_wrong_configuration_is_refused_and_the_old_one_stays,
                 j14_sighup_opens_the_access_log_again,
                 q1_connections_outlive_a_reload,
+                q1_reload_under_load_loses_no_request,
+            }
+            idle::{
+                b4_idle_server_sleeps,
             }
             stop::{
                 q4_answer_under_way_is_finished,

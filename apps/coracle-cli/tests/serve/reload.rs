@@ -1,11 +1,14 @@
 //! SIGHUP.
 
 use crate::client::{Dir, ask_on, await_text, command, get, serve};
-use crate::program::{Program, eventually, under};
+use crate::program::{PATIENCE, Program, eventually, under};
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
 
 const CONFIG: &str = "[site]\ndirectory = \"old\"\n";
 
@@ -114,6 +117,42 @@ pub(crate) fn q1_connections_outlive_a_reload(backend: &str) {
     server.signal(Signal::HUP);
     await_text(&server, "/", "new");
     assert_eq!(ask_on(&mut stream, "/").text(), "new");
+}
+
+pub(crate) fn q1_reload_under_load_loses_no_request(backend: &str) {
+    let dir = sites();
+    let server = start(backend, &dir);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clients = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut stream = server.connect();
+                let mut seen = [0, 0];
+                // The patience ends a test that has failed already.
+                let deadline = Instant::now() + PATIENCE;
+                while !done.load(Ordering::Relaxed) && Instant::now() < deadline {
+                    let answer = ask_on(&mut stream, "/");
+                    let which = ["old", "new"].iter().position(|text| answer.text() == **text);
+                    seen[which.unwrap_or_else(|| panic!("{answer:?}"))] += 1;
+                }
+                seen
+            })
+        });
+        for _ in 0..5 {
+            for site in ["new", "old"] {
+                dir.write("next.toml", format!("[site]\ndirectory = {site:?}\n"));
+                fs::rename(dir.file("next.toml"), dir.file("coracle.toml")).unwrap();
+                server.signal(Signal::HUP);
+                await_text(&server, "/", site);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        for client in clients {
+            let seen = client.join().unwrap();
+            assert!(seen[0] > 0, "{seen:?}");
+        }
+    });
+    assert!(server.end().status.success());
 }
 
 #[test]
