@@ -21,6 +21,7 @@ fn r2_chromium_shows_the_welcome_page() {
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
         "--dump-dom",
     ]);
     chromium.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
