@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 use crate::gate;
-use libc::{c_int, c_ulong, c_void, socklen_t};
+use libc::{c_int, c_uint, c_ulong, c_void, socklen_t};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Of higher numbers nothing is known.
@@ -119,7 +119,7 @@ fn of_kind(domain: c_int, kind: c_int) -> u8 {
     tcp | nonblocking
 }
 
-/// Both numbers are of one socket now.
+/// Both numbers are of one socket now, or of none.
 fn copied(old: c_int, new: c_int) {
     forget(old);
     forget(new);
@@ -181,6 +181,42 @@ hook! {
             }
         }
         answer
+    }
+
+    // What is no socket: if its number was one, and was closed past libc, that is over.
+
+    always fn pipe(pair: *mut c_int) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe { next!(pipe(pair: *mut c_int) -> c_int) };
+        if answer == 0 && gate::is_enabled() {
+            // SAFETY: the kernel has written two numbers there.
+            unsafe { copied(*pair, *pair.add(1)) };
+        }
+        answer
+    }
+
+    always fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
+        // SAFETY: as it was called.
+        let answer = unsafe { next!(pipe2(pair: *mut c_int, flags: c_int) -> c_int) };
+        if answer == 0 && gate::is_enabled() {
+            // SAFETY: the kernel has written two numbers there.
+            unsafe { copied(*pair, *pair.add(1)) };
+        }
+        answer
+    }
+
+    always fn eventfd(count: c_uint, flags: c_int) -> c_int {
+        // SAFETY: as it was called.
+        let fd = unsafe { next!(eventfd(count: c_uint, flags: c_int) -> c_int) };
+        forget(fd);
+        fd
+    }
+
+    always fn timerfd_create(clock: c_int, flags: c_int) -> c_int {
+        // SAFETY: as it was called.
+        let fd = unsafe { next!(timerfd_create(clock: c_int, flags: c_int) -> c_int) };
+        forget(fd);
+        fd
     }
 
     // These take a variable number of arguments in C: see `hold.rs`.

@@ -11,7 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// So many counters, which numbers share: a close looks at one of them, and nearly always finds zero.
 const COUNTERS: usize = 4096;
 
+/// The same for what loops know, where zero would be less frequent.
+const NUMBERS: usize = 1 << 16;
+
 static COUNTS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
+
+/// Whether a loop knows this number, or one that shares its place. Then it is told of a close.
+static LENT: [AtomicBool; NUMBERS] = [const { AtomicBool::new(false) }; NUMBERS];
 
 /// By number.
 static SEATS: Mutex<Vec<Vec<Arc<Seat>>>> = Mutex::new(Vec::new());
@@ -32,7 +38,7 @@ impl Sitting {
     /// Takes a seat at `fd`, which is a number from 0 on.
     pub(crate) fn new(fd: c_int, wake: Wake) -> Sitting {
         let seat = Arc::new(Seat { closed: AtomicBool::new(false), wake });
-        note(fd);
+        counter(fd).fetch_add(1, Ordering::SeqCst);
         let mut seats = seats();
         let index = fd as usize;
         if index >= seats.len() {
@@ -50,30 +56,27 @@ impl Sitting {
 
 impl Drop for Sitting {
     fn drop(&mut self) {
-        forget(self.fd);
+        counter(self.fd).fetch_sub(1, Ordering::SeqCst);
         if let Some(seats) = seats().get_mut(self.fd as usize) {
             seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
         }
     }
 }
 
-/// Something is known of this number, so that its close matters.
-pub(crate) fn note(fd: c_int) {
-    counter(fd).fetch_add(1, Ordering::SeqCst);
+/// A loop knows this number from now on.
+pub(crate) fn note_lent(fd: c_int) {
+    LENT[fd as usize % NUMBERS].store(true, Ordering::Relaxed);
 }
 
-pub(crate) fn forget(fd: c_int) {
-    counter(fd).fetch_sub(1, Ordering::SeqCst);
-}
-
-/// Whether something may be known of this number.
+/// Whether somebody has to be told that this number is closed.
 #[inline]
 pub(crate) fn matters(fd: c_int) -> bool {
-    counter(fd).load(Ordering::SeqCst) != 0
+    LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) || counter(fd).load(Ordering::SeqCst) != 0
 }
 
 /// The descriptor is about to be closed: all who wait on it are told.
 pub(crate) fn closing(fd: c_int) {
+    LENT[fd as usize % NUMBERS].store(false, Ordering::Relaxed);
     let leaving = seats().get_mut(fd as usize).map(std::mem::take).unwrap_or_default();
     for seat in leaving {
         seat.closed.store(true, Ordering::Release);

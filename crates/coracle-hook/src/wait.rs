@@ -12,7 +12,7 @@ use crate::raw::{self, Kind};
 use crate::seats::{self, Sitting};
 use coracle_coro::WaitsFor;
 use coracle_coro::hooking::{Ended, Wait, Wake};
-use coracle_loop::demux::{Backend, Completion, Handle, Interest, Operation, Submitted, Token};
+use coracle_loop::demux::{Backend, Completion, Interest, Operation, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use libc::c_int;
 use std::cell::RefCell;
@@ -99,12 +99,11 @@ fn polled(
         return None; // a simulated kernel has no descriptors of the real one
     }
     let wait = Wait::new(what(wanted));
-    let watches = lp.extension(Watches::default);
     let ready = Rc::new(Ready { wake: RefCell::new(Some(wait.waker())) });
     let mut polls = Polls::default();
     for &(fd, interest) in wanted {
         let sitting = Sitting::new(fd, wait.waker());
-        match watches.poll(lp, fd, interest, &ready) {
+        match poll(lp, fd, interest, &ready) {
             Some(Submitted::Pending(token)) => polls.add(sitting, token),
             Some(Submitted::Done(finished)) if finished.result.is_ok() => {
                 ready.answer();
@@ -223,76 +222,22 @@ impl Ready {
 }
 
 impl Complete for Ready {
-    fn complete(self: Rc<Self>, _: &Loop, _tag: u32, completion: Completion) {
-        // `ECANCELED`: the descriptor was taken back, because it is about to be closed. That is told by its seat.
-        if completion.result.is_ok() {
-            self.answer();
-        }
+    fn complete(self: Rc<Self>, _: &Loop, _tag: u32, _: Completion) {
+        // Whatever came of it: if the descriptor was taken back, the next attempt finds out why.
+        self.answer();
     }
 }
 
-/// The descriptors that are lent to a loop, by number.
-#[derive(Default)]
-struct Watches(RefCell<Vec<Option<Handle>>>);
-
-impl Watches {
-    /// Starts a poll; `None` if the loop cannot watch this descriptor.
-    fn poll(
-        &self,
-        lp: &Loop,
-        fd: c_int,
-        interest: Interest,
-        ready: &Rc<Ready>,
-    ) -> Option<Submitted> {
-        if let Some(handle) = self.find(fd) {
-            match lp.submit(Operation::Poll { handle, interest }, ready, 0) {
-                Submitted::Done(finished) if finished.result.is_err() => self.forget(lp, fd),
-                submitted => return Some(submitted),
-            }
-        }
-        // SAFETY: it is only used for the call; a number that is closed is refused by the kernel.
-        let handle = lp.lend(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
-        self.keep(fd, handle);
-        match lp.submit(Operation::Poll { handle, interest }, ready, 0) {
-            Submitted::Done(finished) if finished.result.is_err() => {
-                self.forget(lp, fd);
-                None
-            }
-            submitted => Some(submitted),
-        }
-    }
-
-    fn find(&self, fd: c_int) -> Option<Handle> {
-        self.0.borrow().get(fd as usize).copied().flatten()
-    }
-
-    fn keep(&self, fd: c_int, handle: Handle) {
-        seats::note(fd);
-        let mut handles = self.0.borrow_mut();
-        let index = fd as usize;
-        if index >= handles.len() {
-            handles.resize(index + 1, None);
-        }
-        handles[index] = Some(handle);
-    }
-
-    fn forget(&self, lp: &Loop, fd: c_int) {
-        let handle = self.0.borrow_mut().get_mut(fd as usize).and_then(Option::take);
-        if let Some(handle) = handle {
-            seats::forget(fd);
-            lp.reclaim(handle);
-        }
-    }
-}
-
-/// The loop goes: what it knew of numbers goes with it.
-impl Drop for Watches {
-    fn drop(&mut self) {
-        for (fd, handle) in self.0.borrow().iter().enumerate() {
-            if handle.is_some() {
-                seats::forget(fd as c_int);
-            }
-        }
+/// Starts a poll; `None` if the loop cannot watch this descriptor.
+fn poll(lp: &Loop, fd: c_int, interest: Interest, ready: &Rc<Ready>) -> Option<Submitted> {
+    // SAFETY: it is only used for the call; a number that is closed is refused by the kernel.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+    let submit = |handle| lp.submit(Operation::Poll { handle, interest }, ready, 0);
+    seats::note_lent(fd);
+    match lp.poll_number(descriptor, submit) {
+        Ok(Submitted::Done(finished)) if finished.result.is_err() => None,
+        Ok(submitted) => Some(submitted),
+        Err(_) => None,
     }
 }
 
@@ -304,7 +249,7 @@ pub(crate) fn closing(fd: c_int) {
     }
     seats::closing(fd);
     if let Some(lp) = Loop::current() {
-        lp.extension(Watches::default).forget(&lp, fd);
+        lp.reclaim_number(fd);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::Loop;
 use coracle_demux::{Address, Descriptor, Handle, SocketKind, SocketOption, TcpInfo};
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Sockets. All of these are the loop thread's; none of them waits.
 impl Loop {
@@ -105,7 +106,11 @@ impl Loop {
 
     /// Takes over a descriptor of the operating system, or one [detached](Loop::detach) from another loop.
     pub fn adopt(&self, descriptor: impl Into<Descriptor>) -> io::Result<Handle> {
-        self.inner.demux.borrow_mut().adopt(descriptor.into())
+        let descriptor = descriptor.into();
+        if let Descriptor::Os(fd) = &descriptor {
+            self.reclaim_number(fd.as_raw_fd()); // a hooked call may have waited for it
+        }
+        self.inner.demux.borrow_mut().adopt(descriptor)
     }
 
     /// Gives up a descriptor on which nothing is in flight, so that another loop can adopt it.

@@ -386,3 +386,35 @@ pub(crate) fn s32_listener_shared_with_a_thread(h: &Harness) {
         Ok(())
     });
 }
+
+/// A socket of std's that was waited for becomes one of the loop's, and the other way round, and back.
+pub(crate) fn s32_sockets_change_their_owner(h: &Harness) {
+    use coracle_coro::net;
+    h.run(|| {
+        for _ in 0..5 {
+            let (near, far) = pair()?;
+            let echo = spawn(move || {
+                let mut space = [0; 4];
+                (&far).read_exact(&mut space).expect("read");
+                (&far).write_all(&space).expect("write");
+                (&far).read_exact(&mut space).expect("read");
+                let mut far = net::TcpStream::from_std(far).expect("the loop takes it");
+                far.write_all(&space).expect("write");
+                far.read_exact(&mut space).expect("read");
+                let far = far.into_std().expect("the loop gives it back");
+                (&far).write_all(&space).expect("write");
+                (&far).read(&mut space).expect("the end")
+            });
+            for word in [b"one.", b"two.", b"end."] {
+                (&near).write_all(word)?;
+                let mut back = [0; 4];
+                (&near).read_exact(&mut back)?;
+                assert_eq!(&back, word);
+            }
+            let near = net::TcpStream::from_std(near)?;
+            drop(near); // closed by the loop
+            assert_eq!(echo.join().expect("echo"), 0);
+        }
+        Ok(())
+    });
+}

@@ -110,6 +110,7 @@ suite! {
     }
     real: {
         streams::{ s32_connect_parks }
-        ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread }
+        ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread,
+            s32_sockets_change_their_owner }
     }
 }
