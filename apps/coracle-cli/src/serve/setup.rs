@@ -235,7 +235,7 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
     if let Some(requests) = number(mistakes, limits.requests_per_connection.as_ref(), many) {
         settings.limit_requests = requests;
     }
-    if let Some(bytes) = number(mistakes, limits.body_bytes.as_ref(), 0..=1 << 30) {
+    if let Some(bytes) = number(mistakes, limits.body_bytes.as_ref(), 0..=256 << 20) {
         settings.limit_body_bytes = bytes;
     }
     let mut set = |to: &mut Duration, value: &Option<Spanned<i64>>| {

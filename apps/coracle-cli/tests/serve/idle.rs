@@ -28,8 +28,8 @@ pub(crate) fn b4_idle_server_sleeps(backend: &str) {
     let server = serve(backend, &arguments);
     let mut stream = server.connect();
     assert_eq!(ask_on(&mut stream, "/").text(), "ahoy");
-    // With a connection, an access log, and an ear for SIGHUP. Once what was asked is over, nobody wakes up: a timer
-    // that ticked ten times a second, or faster, would be seen.
+    // With a connection, an access log, and an ear for SIGHUP. Once what was asked is over, nobody wakes up: a
+    // timer that ticked twice a second, or faster, would be seen.
     eventually("everybody sleeps", || {
         let before = sleeps(&server);
         thread::sleep(Duration::from_millis(500));
