@@ -1,8 +1,9 @@
 //! Who has been idle for too long, among the connections of one loop.
 //!
-//! A timer for each of ten thousand connections that wait is what they would mostly consist of. But all of them wait
-//! equally long, so whoever has waited longest is the next: a list, in the order in which they began, and one timer
-//! for the first of it. There are two, since a new connection has less time than one that has asked something.
+//! A timer for each of ten thousand connections that wait is what they would mostly consist of. But all of them
+//! wait equally long, so whoever has waited longest is the next: a list, in the order in which they began, and
+//! one timer for the first of it. There are two, since a new connection has less time than one that has asked
+//! something.
 //!
 //! ```text
 //!   timer ─► first ◄─► … ◄─► last         a connection that was answered goes to the end

@@ -113,9 +113,9 @@ impl Conn<'_> {
         self.link.resume(self.lp, Pause::USER);
     }
 
-    /// Has [`on_data`](Protocol::on_data) called again, when this callback has returned, with what waits to be read,
-    /// if there is any: for who left it because of something that is over now. Nothing more is received for it, and
-    /// the connection may be [paused](Conn::pause).
+    /// Has [`on_data`](Protocol::on_data) called again, when this callback has returned, with what waits to be
+    /// read, if there is any: for who left it because of something that is over now. Nothing more is received
+    /// for it, and the connection may be [paused](Conn::pause).
     pub fn show_again(&mut self) {
         self.link.show_again(self.lp);
     }

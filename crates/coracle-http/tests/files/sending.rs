@@ -71,7 +71,7 @@ pub(crate) fn n1_long_download_is_not_taken_for_a_slow_one(h: &Harness) {
     let contents = pattern(48 << 20);
     site.file("large", &contents);
     site.file("small", "small");
-    let pause = Duration::from_secs(3);
+    let pause = Duration::from_secs(6); // which nothing short of a frozen machine fills
     let settings = Settings { write_timeout: pause, min_send_rate: 1, ..Settings::default() };
     let client = Client::with(h, settings, site.files());
     assert_eq!(client.get("/small").text(), "small");
