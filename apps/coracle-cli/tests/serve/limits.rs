@@ -55,25 +55,6 @@ pub(crate) fn q5_limits_of_the_file_are_kept(backend: &str) {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
 
-pub(crate) fn q5_timeouts_of_the_file_are_kept(backend: &str) {
-    let dir = Dir::with(&[
-        ("site/index.html", "ahoy"),
-        (
-            "coracle.toml",
-            "[site]\ndirectory = \"site\"\n[timeouts]\nheader_seconds = 1\nidle_seconds = 1\n",
-        ),
-    ]);
-    let server = serve(backend, &["--config", dir.file("coracle.toml").to_str().unwrap()]);
-    let mut slow = server.connect();
-    std::io::Write::write_all(&mut slow, b"GET / HTTP/1.1\r\nHost:").unwrap();
-    let mut idle = server.connect();
-    assert_eq!(ask_on(&mut idle, "/").text(), "ahoy");
-    let mut bytes = Vec::new();
-    slow.read_to_end(&mut bytes).unwrap();
-    assert_eq!(answer_of(&bytes).status, 408);
-    assert_eq!(idle.read(&mut [0]).unwrap(), 0, "who asks nothing is let go");
-}
-
 pub(crate) fn q5_descriptor_limit_is_raised(backend: &str) {
     let dir = Dir::new();
     let mut shell = Command::new("sh");

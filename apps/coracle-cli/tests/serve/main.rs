@@ -72,7 +72,6 @@ macro_rules! suite {
             limits::{
                 q5_address_with_too_many_connections_is_turned_away,
                 q5_limits_of_the_file_are_kept,
-                q5_timeouts_of_the_file_are_kept,
                 q5_descriptor_limit_is_raised,
                 q5_no_privileges_can_be_gained,
             }
