@@ -117,6 +117,12 @@ unsafe fn accept_one(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags:
     }
 }
 
+/// Whether the user has made a descriptor non-blocking: not we, for a moment, on another thread.
+pub(crate) fn is_nonblocking(fd: c_int) -> Result<bool, c_int> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    raw::is_nonblocking(fd)
+}
+
 /// Makes the call while the socket is non-blocking.
 fn at_once(fd: c_int, plain: impl Fn() -> Answer) -> Answer {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

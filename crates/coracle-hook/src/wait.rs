@@ -6,6 +6,7 @@
 //! then it is lent again.
 #![allow(unsafe_code)]
 
+use crate::accept;
 use crate::cache;
 use crate::gate;
 use crate::raw::{self, Kind};
@@ -275,7 +276,7 @@ impl Patience {
     pub(crate) fn begin(fd: c_int, interest: Interest) -> Result<Patience, c_int> {
         if coracle_coro::hooking::is_cancelled()
             && raw::kind(fd)? != Kind::Other
-            && !raw::is_nonblocking(fd)?
+            && !accept::is_nonblocking(fd)?
         {
             return Err(refuse_cancelled());
         }
@@ -292,7 +293,7 @@ impl Patience {
             let nonblocking = if facts.is_known() {
                 facts.is_nonblocking()
             } else {
-                raw::is_nonblocking(self.fd)?
+                accept::is_nonblocking(self.fd)?
             };
             if nonblocking {
                 return Err(libc::EAGAIN);
