@@ -1,9 +1,9 @@
 //! Which handler answers which request: a table of patterns, over one value.
 //!
 //! ```text
-//!   path ──► middlewares ──► pattern ──► method ──► middlewares of the nest ──► handler(&state, &request)
-//!                               │           │
-//!                               │           └─ none: 405 with Allow, or the answer to OPTIONS
+//!   path ──► middlewares ──► pattern ──► middlewares of the nest ──► method ──► handler(&state, &request)
+//!                               │                                       │
+//!                               │                                       └─ none: 405 with Allow, or the answer to OPTIONS
 //!                               └─ none: what is mounted there, the fallback, else 404
 //! ```
 
@@ -83,6 +83,8 @@ struct Route<S> {
     entries: Vec<Entry<S>>,
     /// The value of `Allow`.
     allow: String,
+    /// How many middlewares its first entry has in common with all others: those of the nest they are in.
+    common: usize,
 }
 
 /// The handler of one method.
@@ -293,7 +295,7 @@ impl<S: 'static> Router<S> {
     }
 
     /// Routes below a prefix, over the same value. Middlewares and a fallback that are set inside are for those
-    /// only.
+    /// only. Middlewares see what no handler answers for them, too: 405, and OPTIONS.
     ///
     /// ```
     /// use coracle_http::middleware::Next;
@@ -424,13 +426,19 @@ impl<S: 'static> Router<S> {
                     panic!("cannot add the route {pattern:?}: {error}");
                 }
                 let allow = String::new();
-                self.routes.push(Route { pattern: pattern.to_owned(), entries: Vec::new(), allow });
+                let (pattern, common) = (pattern.to_owned(), entry.middlewares.len());
+                self.routes.push(Route { pattern, entries: Vec::new(), allow, common });
                 index
             }
         };
         let route = &mut self.routes[index];
         let twice = route.entries.iter().any(|other| other.method == entry.method);
         assert!(!twice, "there are two routes for {} {pattern}", entry.method);
+        let same = |first: &Entry<S>| {
+            let pairs = first.middlewares.iter().zip(&entry.middlewares);
+            pairs.take_while(|(one, other)| Arc::ptr_eq(one, other)).count()
+        };
+        route.common = route.common.min(route.entries.first().map_or(route.common, same));
         route.entries.push(entry);
         route.allow = allow(route.entries.iter().map(|entry| &*entry.method));
         self.last = Some((index, route.entries.len() - 1));
@@ -452,11 +460,17 @@ impl<S: 'static> Router<S> {
                 self.run(entry, req)
             }
             Found::Fallback(entry) => self.run(entry, req),
-            Found::Options(allow) => {
-                Response::new(Status::NO_CONTENT).with_header("allow", &*allow)
+            Found::Options(allow, middlewares) => {
+                let answer = |_: &Request<'_>| {
+                    Response::new(Status::NO_CONTENT).with_header("allow", &*allow)
+                };
+                Next::new(middlewares, &answer).run(req)
             }
-            Found::OtherMethods(allow) => {
-                Status::METHOD_NOT_ALLOWED.into_response().with_header("allow", allow)
+            Found::OtherMethods(allow, middlewares) => {
+                let answer = |_: &Request<'_>| {
+                    Status::METHOD_NOT_ALLOWED.into_response().with_header("allow", allow)
+                };
+                Next::new(middlewares, &answer).run(req)
             }
             Found::Nothing => Status::NOT_FOUND.into_response(),
         }
@@ -471,7 +485,7 @@ impl<S: 'static> Router<S> {
         let path: &'a str = req.path();
         if path == "*" {
             let all = self.routes.iter().flat_map(|route| &route.entries);
-            return Found::Options(Cow::Owned(allow(all.map(|entry| &*entry.method))));
+            return Found::Options(Cow::Owned(allow(all.map(|entry| &*entry.method))), &[]);
         }
         match path::comparable(path) {
             Cow::Borrowed(path) => {
@@ -532,8 +546,10 @@ impl<S: 'static> Router<S> {
         let as_get = || if method == "HEAD" { named("GET") } else { None };
         match named(method).or_else(as_get).or_else(|| named(ANY)) {
             Some(entry) => Found::Entry(entry, values),
-            None if method == "OPTIONS" => Found::Options(Cow::Borrowed(&route.allow)),
-            None => Found::OtherMethods(&route.allow),
+            None if method == "OPTIONS" => {
+                Found::Options(Cow::Borrowed(&route.allow), route.middlewares())
+            }
+            None => Found::OtherMethods(&route.allow, route.middlewares()),
         }
     }
 }
@@ -542,8 +558,8 @@ impl<S: 'static> Router<S> {
 enum Found<'r, 'a, S> {
     Entry(&'r Entry<S>, SmallVec<[Cow<'a, str>; 2]>),
     Fallback(&'r Entry<S>),
-    Options(Cow<'r, str>),
-    OtherMethods(&'r str),
+    Options(Cow<'r, str>, &'r [Arc<dyn Middleware>]),
+    OtherMethods(&'r str, &'r [Arc<dyn Middleware>]),
     Nothing,
 }
 
@@ -571,6 +587,13 @@ impl<S> fmt::Debug for Router<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let routes = self.routes.iter().map(|route| (&route.pattern, &route.allow));
         f.debug_map().entries(routes).finish()
+    }
+}
+
+impl<S> Route<S> {
+    /// Those around all of its entries.
+    fn middlewares(&self) -> &[Arc<dyn Middleware>] {
+        self.entries.first().map_or(&[], |entry| &entry.middlewares[..self.common])
     }
 }
 

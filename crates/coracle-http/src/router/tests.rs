@@ -88,6 +88,43 @@ fn j6_a_nest_has_its_own_middlewares_fallback_and_names() {
 }
 
 #[test]
+fn j6_middlewares_of_a_nest_see_what_no_handler_answers() {
+    let mark = |name: &'static str| {
+        move |req: &Request<'_>, next: Next<'_>| next.run(req).with_header(name, "1")
+    };
+    let app = Router::new(())
+        .nest("/api", |api| {
+            api.with(mark("x-outer")).nest("/v1", |v1| {
+                v1.with(mark("x-inner")).get("/a", |_, _| "a").post("/a", |_, _| "a")
+            })
+        })
+        .put("/api/v1/a", |_, _| "outside")
+        .nest("/only", |only| only.with(mark("x-inner")).get("/a", |_, _| "a"));
+    let marks = |method: &str, path: &str| {
+        let response = ask(&app, method, path);
+        let has = |name| response.headers().contains(name);
+        (response.status().as_u16(), has("x-outer"), has("x-inner"))
+    };
+    assert_eq!(marks("GET", "/api/v1/a"), (200, true, true));
+    assert_eq!(marks("DELETE", "/api/v1/a"), (405, false, false), "one of them is in no nest");
+    assert_eq!(marks("OPTIONS", "/only/a"), (204, false, true));
+    assert_eq!(marks("DELETE", "/only/a"), (405, false, true));
+}
+
+#[test]
+fn j6_preflight_in_a_nest_is_answered() {
+    let cors = crate::middleware::Cors::new().origin("https://app.example");
+    let app = Router::new(()).nest("/api", |api| api.with(cors).put("/a", |_, _| "a"));
+    let request = OwnedRequest::new("OPTIONS", "/api/a")
+        .with_header("Origin", "https://app.example")
+        .and_then(|request| request.with_header("Access-Control-Request-Method", "PUT"))
+        .unwrap();
+    let response = app.call(&request.request());
+    let allowed = response.headers().get("access-control-allow-origin");
+    assert_eq!(allowed, Some("https://app.example"));
+}
+
+#[test]
 fn j6_an_app_that_is_mounted_sees_the_path_below() {
     fn inner(req: &Request<'_>) -> String {
         format!("{} {:?} {}", req.path(), req.segments(), req.full_path())
