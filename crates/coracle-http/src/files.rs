@@ -11,7 +11,7 @@
 
 mod answer;
 mod cache;
-mod conditional;
+pub(crate) mod conditional;
 mod keeper;
 mod listing;
 mod mime;
@@ -293,6 +293,10 @@ impl Files {
 impl App for Files {
     fn call(&self, req: &Request<'_>) -> Response {
         let path = req.path();
+        // Mounted at `/static`, `/` is what is asked for by `/static`, too.
+        if path == "/" && !req.full_path().ends_with('/') {
+            return add_slash(req);
+        }
         match path.strip_prefix(&*self.prefix) {
             Some("") if !self.prefix.is_empty() => add_slash(req),
             Some(below) if below.starts_with('/') || self.prefix.is_empty() => {
@@ -314,10 +318,13 @@ fn with_allow(response: Response) -> Response {
 /// The same path, with a slash at its end: then what is linked in the directory is found in it. It has no two
 /// slashes in front, which would lead to another host.
 fn add_slash(req: &Request<'_>) -> Response {
+    if req.full_path().starts_with("//") {
+        return Status::NOT_FOUND.into_response();
+    }
     let query = req.query().map(|query| format!("?{query}")).unwrap_or_default();
     Status::MOVED_PERMANENTLY
         .into_response()
-        .with_header("location", format!("{}/{query}", req.path()))
+        .with_header("location", format!("{}/{query}", req.full_path()))
 }
 
 fn list(page: String) -> Response {

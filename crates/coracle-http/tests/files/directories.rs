@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::harness::Harness;
 use crate::site::Site;
+use coracle_http::Router;
 
 pub(crate) fn n5_head_options_and_other_methods(h: &Harness) {
     let site = Site::new();
@@ -48,6 +49,28 @@ pub(crate) fn n5_index_redirect_and_types(h: &Harness) {
     assert_eq!(client.get("/empty/").status, 404);
     assert_eq!(client.get("/docs/index.html/").status, 404);
     assert_eq!(client.get("/foojs").header("content-type"), Some("application/octet-stream"));
+}
+
+pub(crate) fn n5_redirect_leads_to_where_it_is_mounted(h: &Harness) {
+    let site = Site::new();
+    site.file("index.html", "top");
+    site.file("docs/index.html", "docs");
+    let router = Router::new(())
+        .mount("/static", site.files())
+        .nest("/users/{id}", |user| user.mount("/files", site.files()));
+    let client = Client::of(h, router);
+    for (path, location) in [
+        ("/static", "/static/"),
+        ("/static?a=1", "/static/?a=1"),
+        ("/static/docs", "/static/docs/"),
+        ("/users/7/files", "/users/7/files/"),
+        ("/users/7/files/docs", "/users/7/files/docs/"),
+    ] {
+        let redirect = client.get(path);
+        assert_eq!((redirect.status, redirect.header("location")), (301, Some(location)));
+        let there = if location.contains("docs") { "docs" } else { "top" };
+        assert_eq!(client.get(location).text(), there);
+    }
 }
 
 pub(crate) fn n5_listing(h: &Harness) {

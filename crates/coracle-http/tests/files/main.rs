@@ -69,6 +69,7 @@ suite! {
         directories::{
             n5_head_options_and_other_methods,
             n5_index_redirect_and_types,
+            n5_redirect_leads_to_where_it_is_mounted,
             n5_listing,
         }
         keeping::{
