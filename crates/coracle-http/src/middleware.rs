@@ -37,7 +37,7 @@ pub(crate) mod basic_auth;
 mod catch_panics;
 mod cors;
 mod error_pages;
-pub(crate) mod etag;
+mod etag;
 mod next;
 pub(crate) mod rate_limit;
 mod request_id;
@@ -55,8 +55,6 @@ pub use rate_limit::RateLimit;
 pub use request_id::RequestIds;
 pub use same_origin::SameOrigin;
 
-#[cfg(feature = "compression")]
-pub(crate) mod accept_encoding;
 #[cfg(feature = "compression")]
 mod compression;
 #[cfg(feature = "compression")]

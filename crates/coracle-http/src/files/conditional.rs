@@ -148,7 +148,7 @@ fn is_this_state(value: &[u8], file: &Validators, now: SystemTime) -> bool {
 }
 
 /// One entity tag of a list.
-enum Tag<'a> {
+pub(crate) enum Tag<'a> {
     /// `*`
     Any,
     /// With its quotes.
@@ -172,7 +172,7 @@ impl<'a> Tag<'a> {
         Some((if opaque.is_some() { Tag::Weak(tag) } else { Tag::Strong(tag) }, rest))
     }
 
-    fn is_strongly(&self, etag: &str) -> bool {
+    pub(crate) fn is_strongly(&self, etag: &str) -> bool {
         match self {
             Tag::Any => true,
             Tag::Strong(tag) => *tag == etag.as_bytes(),
@@ -180,7 +180,7 @@ impl<'a> Tag<'a> {
         }
     }
 
-    fn is_weakly(&self, etag: &str) -> bool {
+    pub(crate) fn is_weakly(&self, etag: &str) -> bool {
         match self {
             Tag::Any => true,
             Tag::Strong(tag) | Tag::Weak(tag) => *tag == etag.as_bytes(),
@@ -189,7 +189,7 @@ impl<'a> Tag<'a> {
 }
 
 /// Whether a tag of the list fits. The list ends where it is malformed.
-fn any_tag(list: &[u8], fits: impl Fn(&Tag<'_>) -> bool) -> bool {
+pub(crate) fn any_tag(list: &[u8], fits: impl Fn(&Tag<'_>) -> bool) -> bool {
     let mut rest = trim(list);
     if rest == b"*" {
         return fits(&Tag::Any);

@@ -1,9 +1,10 @@
 //! Entries for the parsers of applications: forms with files, cookies, queries, paths, values of headers.
 
-use crate::middleware::{basic_auth, etag};
+use crate::files::conditional::{Tag, any_tag};
+use crate::middleware::basic_auth;
 use crate::multipart::MultipartLimits;
 use crate::multipart::parser::{Event, Parser, PartHead, Refused};
-use crate::{MediaType, Pairs, SessionKey, Sessions, cookies, path};
+use crate::{AcceptEncoding, Coding, MediaType, Pairs, SessionKey, Sessions, cookies, path};
 use std::borrow::Cow;
 
 /// A form with files comes to the same in pieces of any size, and to what splitting it at its boundary gives.
@@ -154,17 +155,20 @@ pub fn path(path: &str) {
 /// # Panics
 /// When it is not.
 pub fn values(value: &str) {
-    let tags: Vec<_> = etag::tags(value).collect();
-    assert!(tags.len() <= value.len() && tags.iter().rev().skip(1).all(Option::is_some));
-    assert!(tags.iter().flatten().all(|tag| value.contains(tag.opaque) && tag.opaque.len() >= 2));
+    any_tag(value.as_bytes(), |tag| {
+        if let Tag::Strong(tag) | Tag::Weak(tag) = tag {
+            let tag = std::str::from_utf8(tag).expect("it is a part of a text");
+            assert!(value.contains(tag) && tag.len() >= 2);
+        }
+        false
+    });
     if let Some((name, password)) = basic_auth::credentials(value) {
         assert!(!name.contains(':') && !format!("{name}{password}").contains(char::is_control));
     }
     if let Some(kind) = MediaType::parse(value) {
         let _ = (kind.is_json(), kind.param("boundary"));
     }
-    #[cfg(feature = "compression")]
-    if let Some(coding) = crate::middleware::accept_encoding::choose(value) {
+    if let Some(coding) = AcceptEncoding::parse([value]).choose(&Coding::ALL) {
         let value = value.to_ascii_lowercase();
         assert!(value.contains(coding.name()) || value.contains('*'), "nobody has asked for it");
     }

@@ -1,9 +1,8 @@
 //! Answers that are shorter on the wire: gzip, brotli, zstd, as the client likes.
 
-use super::accept_encoding::{Coding, choose};
 use super::{Middleware, Next, vary};
 use crate::body::Kind;
-use crate::{Body, BodyWriter, MediaType, Request, Response, Status};
+use crate::{AcceptEncoding, Body, BodyWriter, Coding, MediaType, Request, Response, Status};
 use bytes::Bytes;
 use std::io::{self, Write};
 
@@ -19,6 +18,9 @@ const LIMIT_COMPRESSED_BYTES: u64 = 64 << 20;
 /// A window of 128 KiB in zstd and 64 KiB in brotli, so that a stream costs no megabytes.
 const ZSTD_WINDOW: u32 = 17;
 const BROTLI_WINDOW: u32 = 16;
+
+/// In the order we like them, where the client does not care: zstd takes the least time.
+const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 
 /// Compresses answers that are text, by gzip, brotli or zstd, if the client can read them.
 ///
@@ -92,11 +94,16 @@ impl Default for Compression {
 impl Middleware for Compression {
     fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response {
         let mut response = next.run(req);
+        // What is not sent again would have depended on it.
+        if matches!(response.status(), Status::NOT_MODIFIED | Status::PRECONDITION_FAILED) {
+            vary::add(&mut response, "accept-encoding");
+        }
         if !self.is_worth_it(&response) || !self.takes(response.body()) {
             return response;
         }
         vary::add(&mut response, "accept-encoding");
-        let Some(coding) = req.header("accept-encoding").and_then(choose) else { return response };
+        let accepted = AcceptEncoding::parse(req.headers().get_all("accept-encoding"));
+        let Some(coding) = accepted.choose(&CODINGS) else { return response };
         let body = match response.take_body().0 {
             Kind::Static(bytes) => whole(coding, Bytes::from_static(bytes)),
             Kind::Bytes(bytes) => whole(coding, bytes),
@@ -157,7 +164,7 @@ fn stream(coding: Coding, writer: crate::body::Writer, out: &mut BodyWriter<'_>)
 
 enum Encoder<W: Write> {
     Gzip(flate2::write::GzEncoder<W>),
-    Brotli(Box<brotli::CompressorWriter<W>>),
+    Brotli(Box<brotli::CompressorWriter<Remembering<W>>>),
     Zstd(zstd::Encoder<'static, W>),
 }
 
@@ -167,7 +174,8 @@ impl<W: Write> Encoder<W> {
             Coding::Gzip => {
                 Encoder::Gzip(flate2::write::GzEncoder::new(out, flate2::Compression::new(6)))
             }
-            Coding::Brotli => {
+            Coding::Br => {
+                let out = Remembering { out, error: None };
                 let quality = 4;
                 Encoder::Brotli(Box::new(brotli::CompressorWriter::new(
                     out,
@@ -187,10 +195,34 @@ impl<W: Write> Encoder<W> {
     fn finish(self) -> io::Result<()> {
         match self {
             Encoder::Gzip(encoder) => encoder.finish().map(drop),
-            // Its end is written when it is dropped, where errors would be lost: so it is flushed before.
-            Encoder::Brotli(mut encoder) => encoder.flush().map(|()| drop(encoder.into_inner())),
+            Encoder::Brotli(encoder) => encoder.into_inner().error.map_or(Ok(()), Err),
             Encoder::Zstd(encoder) => encoder.finish().map(drop),
         }
+    }
+}
+
+/// Keeps an error, for who is not told: brotli writes its end, and says nothing of what becomes of it.
+struct Remembering<W> {
+    out: W,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Write for Remembering<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match self.out.write(bytes) {
+            Ok(0) if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
+            written => written,
+        };
+        if let Err(error) = &written
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            self.error = Some(io::Error::new(error.kind(), error.to_string()));
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -356,6 +388,47 @@ mod tests {
     }
 
     #[test]
+    fn j11_what_was_not_sent_depends_on_the_coding_too() {
+        for (name, value, status) in [
+            ("if-none-match", "*", Status::NOT_MODIFIED),
+            ("if-match", "\"x\"", Status::PRECONDITION_FAILED),
+        ] {
+            let app = Router::new(())
+                .with(Compression::new())
+                .with(etag)
+                .get("/text", |_, _| "ahoy ".repeat(1000));
+            let request = OwnedRequest::new("GET", "/text").with_header(name, value).unwrap();
+            let response = app.call(&request.request());
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers().get("vary"), Some("accept-encoding"), "{status}");
+        }
+    }
+
+    #[test]
+    fn j11_several_fields_are_one_list() {
+        let app = Router::new(()).with(Compression::new()).get("/", |_, _| "ahoy ".repeat(1000));
+        let request = OwnedRequest::new("GET", "/")
+            .with_header("accept-encoding", "deflate")
+            .and_then(|request| request.with_header("accept-encoding", "gzip"))
+            .unwrap();
+        assert_eq!(request.request().headers().get_all("accept-encoding").count(), 2);
+        let response = app.call(&request.request());
+        assert_eq!(response.headers().get("content-encoding"), Some("gzip"));
+    }
+
+    #[test]
+    fn j11_an_end_that_is_not_taken_is_an_error() {
+        for coding in CODINGS {
+            let ahoy = || -> crate::body::Writer { Box::new(|out| out.write_all(b"ahoy")) };
+            let mut all = Vec::new();
+            stream(coding, ahoy(), &mut BodyWriter::new(&mut all)).unwrap();
+            let mut less = vec![0_u8; all.len() - 1];
+            let result = stream(coding, ahoy(), &mut BodyWriter::new(&mut &mut less[..]));
+            assert!(result.is_err(), "{coding:?}");
+        }
+    }
+
+    #[test]
     fn j11_a_tag_becomes_weak_and_is_still_known() {
         let response = ask("/text", "gzip");
         let tag = response.headers().get("etag").unwrap().to_owned();
@@ -372,7 +445,7 @@ mod tests {
 
     #[test]
     fn j11_a_flush_goes_through() {
-        for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+        for coding in CODINGS {
             struct Seen(Vec<u8>, usize);
             impl Write for Seen {
                 fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -397,7 +470,7 @@ mod tests {
                 Coding::Gzip => {
                     flate2::read::GzDecoder::new(&seen.0[..]).read_exact(&mut plain).unwrap()
                 }
-                Coding::Brotli => {
+                Coding::Br => {
                     brotli::Decompressor::new(&seen.0[..], 4096).read_exact(&mut plain).unwrap()
                 }
                 Coding::Zstd => {
@@ -410,7 +483,7 @@ mod tests {
 
     #[test]
     fn j11_an_error_of_the_writer_or_the_client_ends_the_stream() {
-        for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
+        for coding in CODINGS {
             let failing: crate::body::Writer = Box::new(|_| Err(io::Error::other("no more")));
             let mut all = Vec::new();
             let error = stream(coding, failing, &mut BodyWriter::new(&mut all)).unwrap_err();
