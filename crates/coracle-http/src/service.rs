@@ -49,7 +49,7 @@ impl Service {
         budget: Arc<Budget>,
         counters: Arc<Counters>,
     ) -> Service {
-        Service { site: Rc::new(Site::new(app, settings, budget, counters)) }
+        Service { site: Rc::new(Site::new(app, settings.bounded(), budget, counters)) }
     }
 
     /// The protocol of a new connection.

@@ -52,7 +52,7 @@ pub struct Settings {
     pub min_send_rate: u32,
     /// How long a handler may take. Then what it waits for fails with `ETIMEDOUT`. `None`: as long as it likes.
     pub handler_timeout: Option<Duration>,
-    /// How long a connection that is closed may take to end.
+    /// How long a connection that is closed may take to end, from when everything is sent.
     pub drain: Duration,
     /// How many connections there may be on one loop; those above are told so (503) and closed.
     pub limit_connections: usize,
@@ -126,6 +126,31 @@ impl Settings {
         Ok(())
     }
 
+    /// The same, with what is longer or larger than anything reduced to what can be counted with.
+    pub(crate) fn bounded(mut self) -> Settings {
+        for time in [
+            &mut self.header_timeout,
+            &mut self.body_timeout,
+            &mut self.idle_timeout,
+            &mut self.write_timeout,
+            &mut self.drain,
+        ] {
+            *time = (*time).min(LONGEST);
+        }
+        self.handler_timeout = self.handler_timeout.map(|time| time.min(LONGEST));
+        for size in [
+            &mut self.limit_target_bytes,
+            &mut self.limit_method_bytes,
+            &mut self.limit_chunk_extension_bytes,
+            &mut self.limit_chunk_extensions_bytes,
+            &mut self.limit_trailer_bytes,
+            &mut self.limit_ahead_bytes,
+        ] {
+            *size = (*size).min(LARGEST);
+        }
+        self
+    }
+
     /// How the connections under it behave.
     pub(crate) fn connections(&self) -> coracle_net::Settings {
         let input =
@@ -142,6 +167,12 @@ impl Settings {
         }
     }
 }
+
+/// No time is longer than 34 years: so it can be added to any other.
+pub(crate) const LONGEST: Duration = Duration::from_secs(1 << 30);
+
+/// No buffer is larger.
+const LARGEST: usize = usize::MAX / 4;
 
 /// What a client is told for whom there is no room.
 pub(crate) const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
