@@ -1,5 +1,6 @@
 //! Reading the body of a request, piece by piece.
 
+use crate::Headers;
 use std::fmt;
 use std::io::{self, Read};
 
@@ -25,6 +26,9 @@ enum Kind<'a> {
 pub(crate) trait Source {
     /// Waits for some bytes, and puts them there; none at the end.
     fn read(&self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// The fields behind it, once all of it has come.
+    fn trailers(&self) -> Option<Headers>;
 }
 
 impl<'a> BodyReader<'a> {

@@ -26,9 +26,10 @@ use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
 use crate::site::Site;
 use crate::upload::Upload;
-use crate::{Status, handling};
+use crate::{Method, Status, handling};
 use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
+use coracle_loop::Loop;
 use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -160,7 +161,7 @@ impl Protocol for H1 {
     fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.0.ended.set(true);
         match self.0.phase.get() {
-            Phase::Head | Phase::Body => conn.close(),
+            Phase::Head | Phase::Body => self.0.close(conn),
             Phase::Running => {
                 self.0.end_upload();
                 self.0.wake();
@@ -173,7 +174,7 @@ impl Protocol for H1 {
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.0.site.stopping.set(true);
         if self.0.phase.get() == Phase::Head && self.0.seen.get() == 0 {
-            conn.close();
+            self.0.close(conn);
         }
         Ok(())
     }
@@ -197,6 +198,29 @@ impl Drop for H1 {
     fn drop(&mut self) {
         if self.0.handle.get().is_some() {
             self.0.site.idle.leave(self.0.place.get());
+        }
+    }
+}
+
+/// A connection whose request waits for a coroutine. One that finds no stack is dropped, and this with it.
+struct Unstarted(Option<Rc<Shared>>);
+
+impl Unstarted {
+    fn start(mut self) -> Rc<Shared> {
+        self.0.take().expect("it is started once")
+    }
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        const NO_STACK: Refusal =
+            Refusal::new(Status::SERVICE_UNAVAILABLE, "there is no memory for the request");
+        // Not here, where a callback of the connection may be running.
+        if let (Some(shared), Some(lp)) = (self.0.take(), Loop::current()) {
+            lp.defer(move |_| {
+                let exchange = shared.take_exchange();
+                let _ = shared.reach(|conn| shared.refuse_request(conn, exchange, NO_STACK));
+            });
         }
     }
 }
@@ -232,6 +256,7 @@ impl Shared {
                 Phase::Running | Phase::Sending => break self.leave(conn, input),
                 Phase::Closing => {
                     input.take_all();
+                    self.look_if_slow(conn); // what comes has put the timer off
                     break;
                 }
                 Phase::Switched => break,
@@ -248,8 +273,7 @@ impl Shared {
         let full = self.with_upload(|upload| upload.is_full()).unwrap_or(false);
         let needed = matches!(self.phase.get(), Phase::Head | Phase::Body) && !self.left.get();
         if needed || (!full && left <= self.site.settings.limit_ahead_bytes / 2) {
-            self.paused.set(false);
-            conn.resume();
+            self.read_on(conn);
         }
     }
 
@@ -289,8 +313,9 @@ impl Shared {
                 self.await_head(conn, len)
             }
             Err(refusal) => {
+                let is_head = unread.starts_with(b"HEAD ");
                 self.site.give_back(exchange);
-                self.refuse(conn, refusal);
+                self.refuse(conn, if is_head { Method::Head } else { Method::Get }, refusal);
                 true
             }
         }
@@ -320,8 +345,7 @@ impl Shared {
             exchange.keep_alive = false;
         }
         if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
-            self.site.give_back(exchange);
-            return self.refuse(conn, refusal);
+            return self.refuse_request(conn, Some(exchange), refusal);
         }
         let plan = {
             let request = exchange.owned.request();
@@ -335,8 +359,7 @@ impl Shared {
             }
         };
         if let Err(refusal) = planned {
-            self.site.give_back(exchange);
-            return self.refuse(conn, refusal);
+            return self.refuse_request(conn, Some(exchange), refusal);
         }
         match exchange.framing {
             Framing::None => self.start(conn, exchange),
@@ -345,6 +368,9 @@ impl Shared {
                 self.rare.borrow_mut().get_or_insert_default().upload = Some(upload);
                 // What is there can be read at once; what is missing has its time when the handler has started.
                 self.with_upload(|upload| upload.feed(&self.site, input));
+                if self.ended.get() {
+                    self.end_upload();
+                }
                 self.start(conn, exchange);
             }
             _ => {
@@ -363,6 +389,11 @@ impl Shared {
                 self.start(conn, exchange);
                 true
             }
+            Ok(false) if self.ended.get() => {
+                self.site.give_back(exchange);
+                self.close(conn); // the rest of it does not come
+                true
+            }
             Ok(false) => {
                 if std::mem::take(&mut exchange.expects_continue) && exchange.received() == 0 {
                     conn.write_slice(CONTINUE);
@@ -372,8 +403,7 @@ impl Shared {
                 self.arm(conn, deadline)
             }
             Err(refusal) => {
-                self.site.give_back(exchange);
-                self.refuse(conn, refusal);
+                self.refuse_request(conn, Some(exchange), refusal);
                 true
             }
         }
@@ -400,19 +430,21 @@ impl Shared {
         self.phase.set(Phase::Running);
         self.site.stats.count_request();
         let (inline, cancel) = (exchange.plan.inline, exchange.plan.cancel);
-        let shared = Rc::clone(self);
         if inline {
             handling::call(self, &mut exchange);
-            if exchange.is_streamed() {
-                drop(coracle_coro::spawn(move || handling::stream(&shared, exchange)));
-                return;
+            if !exchange.is_streamed() {
+                return self.respond(conn, exchange);
             }
-            return self.respond(conn, exchange);
+            let waiting = Unstarted(Some(Rc::clone(self)));
+            drop(coracle_coro::spawn(move || handling::stream(&waiting.start(), exchange)));
+            return;
         }
+        let waiting = Unstarted(Some(Rc::clone(self)));
         self.exchange.set(Some(exchange));
         self.starting.set(true);
         let lp = conn.lp();
-        let handler = self.site.spawner(lp).spawn_now(lp, move || handling::handle(&shared));
+        let handler =
+            self.site.spawner(lp).spawn_now(lp, move || handling::handle(&waiting.start()));
         self.starting.set(false);
         match self.exchange.take() {
             // It did not wait.
@@ -485,30 +517,31 @@ impl Shared {
     fn feed_upload(&self, conn: &mut Conn<'_>, input: &mut Buffer) {
         let fed = self.with_upload(|upload| {
             upload.feed(&self.site, input);
-            (upload.is_over(), upload.is_full(), upload.since, upload.received)
-        });
-        let Some((over, full, since, received)) = fed else { return };
-        if full {
-            self.disarm(conn); // it is we who are slow
-            if !self.paused.replace(true) {
-                conn.pause();
+            if upload.is_full() {
+                upload.pause(conn.lp().now());
             }
-        } else if over {
-            self.disarm(conn);
-        } else {
-            self.arm(conn, self.body_deadline(since, received));
+            upload.is_full()
+        });
+        if fed == Some(true) && !self.paused.replace(true) {
+            conn.pause();
+        }
+        if fed.is_some() {
+            self.await_upload(conn);
         }
     }
 
     /// Nothing more comes.
     fn end_upload(&self) {
-        self.with_upload(|upload| upload.fail(io::ErrorKind::UnexpectedEof));
+        const CUT: Refusal = Refusal::bad("the body ended too early");
+        self.with_upload(|upload| upload.fail(io::ErrorKind::UnexpectedEof, CUT));
     }
 
     /// There is room for more of a body.
     pub(crate) fn read_on(&self, conn: &mut Conn<'_>) {
         if self.paused.replace(false) {
-            self.with_upload(|upload| upload.resume(conn.lp().now()));
+            if self.with_upload(|upload| upload.resume(conn.lp().now())).is_some() {
+                self.await_upload(conn);
+            }
             conn.resume();
         }
     }

@@ -5,7 +5,7 @@ use crate::h1::Framing;
 use crate::h1::Refusal;
 use crate::h1::chunks::{Chunks, Piece};
 use crate::h1::head::Facts;
-use crate::site::Site;
+use crate::site::{Share, Site};
 use crate::{OwnedRequest, Plan, Response, Status};
 use bytes::{Bytes, BytesMut};
 use coracle_net::Buffer;
@@ -27,8 +27,8 @@ pub(crate) struct Exchange {
     body: BytesMut,
     chunks: Chunks,
     limit_body_bytes: u64,
-    /// How many bytes it has of what all bodies may have.
-    counted: usize,
+    /// What it has of what all bodies may have.
+    share: Share,
 }
 
 impl Exchange {
@@ -44,7 +44,7 @@ impl Exchange {
             body: BytesMut::new(),
             chunks: Chunks::default(),
             limit_body_bytes: 0,
-            counted: 0,
+            share: Share::default(),
         }
     }
 
@@ -133,8 +133,7 @@ impl Exchange {
 
     /// Counts bytes of a body among those of all.
     fn count(&mut self, site: &Site, bytes: usize) -> Result<(), Refusal> {
-        if site.budget.take(bytes) {
-            self.counted += bytes;
+        if self.share.grow(&site.budget, bytes) {
             Ok(())
         } else {
             Err(Refusal::new(Status::SERVICE_UNAVAILABLE, "there is no memory for the body"))
@@ -142,8 +141,8 @@ impl Exchange {
     }
 
     /// Makes it as new, but for the memory it has.
-    pub(crate) fn recycle(&mut self, site: &Site) {
-        site.budget.give_back(std::mem::take(&mut self.counted));
+    pub(crate) fn recycle(&mut self) {
+        self.share = Share::default();
         let owned = &mut self.owned;
         owned.headers.clear();
         if owned.headers.text.capacity() > KEEP_BYTES {
@@ -160,6 +159,7 @@ impl Exchange {
         if !self.body.is_empty() {
             self.body = BytesMut::new();
         }
+        owned.late_trailers.take();
         owned.decoded.take();
         self.response = None;
         self.chunks = Chunks::default();

@@ -3,9 +3,10 @@
 use crate::body::Kind;
 use crate::connection::Shared;
 use crate::exchange::Exchange;
+use crate::h1::Refusal;
 use crate::h1::answer::{Follow, LAST_CHUNK, write_chunk_head};
-use crate::h1::{Framing, Refusal};
-use crate::{BodyWriter, IntoResponse, Method, Status};
+use crate::{BodyWriter, IntoResponse, Method, Response, Status};
+use coracle_net::SocketOption;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -55,7 +56,7 @@ pub(crate) fn handle(shared: &Rc<Shared>) {
 pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     let site = &shared.site;
     let mut request = exchange.owned.request();
-    if exchange.plan.streamed && exchange.framing != Framing::None {
+    if exchange.plan.streamed && shared.with_upload(|_| ()).is_some() {
         request.stream = Some(&**shared);
     }
     let response = &mut exchange.response;
@@ -69,6 +70,23 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     if called.is_err() {
         site.stats.count_panic();
         exchange.response = Some(Status::INTERNAL_SERVER_ERROR.into_response());
+    }
+    if let Some(response) = exchange.response.as_mut().filter(|it| !it.status().is_success()) {
+        check(shared, response);
+    }
+}
+
+/// Answers that are not what the client is told.
+#[cold]
+fn check(shared: &Shared, response: &mut Response) {
+    let status = response.status();
+    if status.is_informational() && !matches!(response.body().0, Kind::Upgrade(_)) {
+        tracing::error!("a handler answers {status}, which is no answer: a 500 is sent");
+        *response = Status::INTERNAL_SERVER_ERROR.into_response();
+    } else if status.is_server_error()
+        && let Some(refusal) = shared.with_upload(|upload| upload.told_refusal()).flatten()
+    {
+        *response = refusal.into_response(); // it has failed because of the client
     }
 }
 
@@ -84,6 +102,15 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let written = shared.write_head(now, &exchange, &response, &mut head);
     shared.site.give_back(exchange);
     let Kind::Stream { writer, len } = response.take_body().0 else { return };
+    // The end of the connection is the end of the body: one that comes too early must not look like it.
+    let ends_with_connection = written.follow == Follow::Plain && len.is_none();
+    let reset_on_close = |on| {
+        if ends_with_connection {
+            let option = SocketOption::ResetOnClose(on);
+            let _ = shared.reach(|conn| conn.set_option(option)); // or it is gone
+        }
+    };
+    reset_on_close(true);
     let mut out = Outlet {
         shared,
         buffer: head,
@@ -105,6 +132,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let result = result.and_then(|()| out.finish());
     match result {
         Ok(()) => {
+            reset_on_close(false);
             let _ = shared.reach(|conn| {
                 shared.answered(conn, written.keep_alive);
                 shared.go_on(conn);

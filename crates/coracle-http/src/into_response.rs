@@ -1,5 +1,6 @@
 //! What can be an answer.
 
+use crate::h1::Refusal;
 use crate::{Body, Response, Status};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -22,7 +23,7 @@ const BINARY: &str = "application/octet-stream";
 /// | `(Status, T)` | `T`, with that status |
 /// | `Option<T>` | `T`, or 404 |
 /// | `Result<T, E>` | whichever it is |
-/// | `io::Error` | 500; the log has the error, the client does not |
+/// | `io::Error` | 500; the log has the error, the client does not. 400, 408 or 413 if it is of a body that was refused |
 /// | [`Redirect`] | 303, 307 or 308 |
 /// | [`Response`] | itself |
 ///
@@ -147,6 +148,10 @@ impl IntoResponse for Redirect {
 
 impl IntoResponse for io::Error {
     fn into_response(self) -> Response {
+        // A body that could not be read is the client's mistake, and told as such.
+        if let Some(refusal) = Refusal::of(&self) {
+            return refusal.into_response();
+        }
         tracing::error!("a handler failed: {self}");
         Status::INTERNAL_SERVER_ERROR.into_response()
     }

@@ -6,6 +6,7 @@ mod save;
 pub use self::save::{SavedFile, Upload};
 
 use self::parser::{Event, Parser, PartHead, Refused};
+use crate::h1::Refusal;
 use crate::{BodyReader, MediaType, Problem, Request, Status};
 use bytes::{Buf, BytesMut};
 use std::fmt;
@@ -290,7 +291,7 @@ fn unreadable(error: io::Error) -> Problem {
     let status = match error.kind() {
         io::ErrorKind::TimedOut => Status::REQUEST_TIMEOUT,
         io::ErrorKind::FileTooLarge => Status::PAYLOAD_TOO_LARGE,
-        _ => Status::BAD_REQUEST,
+        _ => Refusal::of(&error).map_or(Status::BAD_REQUEST, |refusal| refusal.status),
     };
     Problem::new(status, "the form did not come to its end").because(error)
 }

@@ -42,6 +42,8 @@ pub struct OwnedRequest {
     pub(crate) host: Option<Text>,
     pub(crate) body: Bytes,
     pub(crate) trailers: Headers,
+    /// Those of a body that the handler reads while it comes.
+    pub(crate) late_trailers: OnceCell<Box<Headers>>,
     pub(crate) peer: Address,
     pub(crate) decoded: OnceCell<Decoded>,
 }
@@ -96,6 +98,7 @@ impl OwnedRequest {
             host: None,
             body: Bytes::new(),
             trailers: Headers::new(),
+            late_trailers: OnceCell::new(),
             peer: Address::Ip(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
             decoded: OnceCell::new(),
         }

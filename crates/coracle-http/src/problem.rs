@@ -1,5 +1,6 @@
 //! What went wrong, in two voices: one for the client, one for the log.
 
+use crate::h1::Refusal;
 use crate::{IntoResponse, Response, Status};
 use std::borrow::Cow;
 use std::error::Error;
@@ -74,8 +75,12 @@ impl Problem {
 }
 
 impl<E: Error + 'static> From<E> for Problem {
-    /// A 500 that tells the client nothing, and the log everything.
+    /// A 500 that tells the client nothing, and the log everything. A body that could not be read because the
+    /// client has sent it wrongly, too slowly or not to its end is a 400, 408 or 413.
     fn from(error: E) -> Problem {
+        if let Some(refusal) = Refusal::of(&error) {
+            return Problem::new(refusal.status, refusal.why);
+        }
         Problem::new(Status::INTERNAL_SERVER_ERROR, "").because(error)
     }
 }

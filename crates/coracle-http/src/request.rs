@@ -127,6 +127,9 @@ impl<'a> Request<'a> {
 
     /// The fields behind a chunked body, kept apart from those before it. None until the body has been read.
     pub fn trailers(&self) -> &'a Headers {
+        if let Some(trailers) = self.stream.and_then(|stream| stream.trailers()) {
+            return self.owned.late_trailers.get_or_init(|| Box::new(trailers));
+        }
         &self.owned.trailers
     }
 

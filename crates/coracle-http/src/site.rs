@@ -66,7 +66,7 @@ impl Site {
 
     #[inline]
     pub(crate) fn give_back(&self, mut exchange: Box<Exchange>) {
-        exchange.recycle(self);
+        exchange.recycle();
         let mut spare = self.spare.borrow_mut();
         if spare.len() < LIMIT_SPARE_EXCHANGES {
             spare.push(exchange);
@@ -85,14 +85,32 @@ impl Budget {
     }
 
     /// Whether there was room for so many more.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
+    fn take(&self, bytes: usize) -> bool {
         let take = |left: usize| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
+}
 
-    pub(crate) fn give_back(&self, bytes: usize) {
-        if bytes > 0 {
-            self.left.fetch_add(bytes, Ordering::Relaxed);
+/// What one body has of the budget: given back when it is dropped, whoever drops it.
+#[derive(Default)]
+pub(crate) struct Share(Option<(Arc<Budget>, usize)>);
+
+impl Share {
+    /// Takes so many more bytes of `budget`, if there are.
+    pub(crate) fn grow(&mut self, budget: &Arc<Budget>, bytes: usize) -> bool {
+        if !budget.take(bytes) {
+            return false;
+        }
+        self.0.get_or_insert_with(|| (Arc::clone(budget), 0)).1 += bytes;
+        true
+    }
+}
+
+impl Drop for Share {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((budget, bytes)) = self.0.take() {
+            budget.left.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::Headers;
 use crate::body_reader::Source;
 use crate::connection::{CONTINUE, Shared};
 use crate::exchange::Exchange;
-use crate::h1::Framing;
 use crate::h1::chunks::{Chunks, Piece};
+use crate::h1::{Framing, Refusal};
 use crate::site::Site;
 use bytes::{Buf, BytesMut};
 use coracle_net::Buffer;
@@ -22,7 +22,10 @@ pub(crate) struct Upload {
     limit_body_bytes: u64,
     waiting: BytesMut,
     over: bool,
-    failed: Option<io::ErrorKind>,
+    failed: Option<(io::ErrorKind, Refusal)>,
+    /// Whoever reads was told that it failed.
+    told: bool,
+    trailers: Headers,
     expects_continue: bool,
     paused: Option<Instant>,
     /// Since when it comes, without the time in which we did not read.
@@ -40,6 +43,8 @@ impl Upload {
             waiting: BytesMut::new(),
             over: false,
             failed: None,
+            told: false,
+            trailers: Headers::new(),
             expects_continue: exchange.expects_continue,
             paused: None,
             since: now,
@@ -59,13 +64,28 @@ impl Upload {
 
     /// Whether there is nothing to read, and will be.
     fn is_awaited(&self) -> bool {
-        self.waiting.is_empty() && !self.over && self.failed.is_none()
+        self.waiting.is_empty() && self.is_coming()
     }
 
-    pub(crate) fn fail(&mut self, why: io::ErrorKind) {
+    /// Whether more of it is to come.
+    pub(crate) fn is_coming(&self) -> bool {
+        !self.over && self.failed.is_none()
+    }
+
+    pub(crate) fn fail(&mut self, kind: io::ErrorKind, why: Refusal) {
         if !self.over {
-            self.failed.get_or_insert(why);
+            self.failed.get_or_insert((kind, why));
         }
+    }
+
+    /// Why it was refused, if whoever reads it knows.
+    pub(crate) fn told_refusal(&self) -> Option<Refusal> {
+        self.failed.filter(|_| self.told).map(|(_, why)| why)
+    }
+
+    /// Nothing is read from now on.
+    pub(crate) fn pause(&mut self, now: Instant) {
+        self.paused.get_or_insert(now);
     }
 
     /// The time in which nothing was read is not the client's.
@@ -77,7 +97,7 @@ impl Upload {
 
     /// Takes what has come, all of it: how much that can be, the connection's buffers say.
     pub(crate) fn feed(&mut self, site: &Site, input: &mut Buffer) {
-        while !self.over && self.failed.is_none() && !input.is_empty() {
+        while self.is_coming() && !input.is_empty() {
             match self.framing {
                 Framing::None => self.over = true,
                 Framing::Length(length) => {
@@ -87,9 +107,8 @@ impl Upload {
                     self.over = self.received == length;
                 }
                 Framing::Chunked => {
-                    let mut trailers = Headers::new();
-                    let limit = self.limit_body_bytes;
-                    match self.chunks.next(input.unread(), limit, &site.settings, &mut trailers) {
+                    let (limit, trailers) = (self.limit_body_bytes, &mut self.trailers);
+                    match self.chunks.next(input.unread(), limit, &site.settings, trailers) {
                         Ok(Piece::More { skip }) => {
                             input.consume(skip);
                             break;
@@ -105,14 +124,11 @@ impl Upload {
                         Err(refusal) => {
                             tracing::debug!(why = refusal.why, "a body cannot be read on");
                             site.stats.count_refused();
-                            self.failed = Some(io::ErrorKind::InvalidData);
+                            self.failed = Some((io::ErrorKind::InvalidData, refusal));
                         }
                     }
                 }
             }
-        }
-        if self.is_full() && self.paused.is_none() {
-            self.paused = Some(coracle_loop::Loop::current().map_or(self.since, |lp| lp.now()));
         }
     }
 
@@ -132,13 +148,20 @@ impl Upload {
         }
         match self.failed {
             _ if self.over => Some(Ok(0)),
-            Some(why) => Some(Err(why.into())),
+            Some((kind, why)) => {
+                self.told = true;
+                Some(Err(io::Error::new(kind, why)))
+            }
             None => None,
         }
     }
 }
 
 impl Source for Shared {
+    fn trailers(&self) -> Option<Headers> {
+        self.with_upload(|upload| upload.over.then(|| upload.trailers.clone())).flatten()
+    }
+
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);

@@ -6,7 +6,7 @@ use crate::exchange::Exchange;
 use crate::h1::Refusal;
 use crate::h1::answer::{self, Context, Follow};
 use crate::idle::Wait;
-use crate::{IntoResponse, Response, Status, Version, handling};
+use crate::{IntoResponse, Method, Response, Status, Version};
 use bytes::Bytes;
 use coracle_loop::Loop;
 use coracle_loop::demux::{Handle, Operation};
@@ -20,37 +20,42 @@ const JOIN_BYTES: usize = 16 << 10;
 /// So much of a large body is given to the connection at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A connection that has no more than this to send is closed at once: the kernel takes it all.
-const SHORT_BYTES: usize = 64 << 10;
-
 impl Shared {
+    /// Refuses a request whose head is known, unless somebody else has it.
+    #[cold]
+    pub(crate) fn refuse_request(
+        &self,
+        conn: &mut Conn<'_>,
+        exchange: Option<Box<Exchange>>,
+        refusal: Refusal,
+    ) {
+        let method = exchange.as_ref().map_or(Method::Get, |exchange| exchange.owned.method);
+        exchange.into_iter().for_each(|exchange| self.site.give_back(exchange));
+        self.refuse(conn, method, refusal);
+    }
+
     /// Refuses what came: says why, and closes the connection.
     #[cold]
-    pub(crate) fn refuse(&self, conn: &mut Conn<'_>, refusal: Refusal) {
+    pub(crate) fn refuse(&self, conn: &mut Conn<'_>, method: Method, refusal: Refusal) {
         self.site.stats.count_refused();
         tracing::debug!(
             status = refusal.status.as_u16(),
             why = refusal.why,
             "a request was refused"
         );
-        let mut response = (refusal.status, format!("{}\n", refusal.why)).into_response();
-        if refusal.status == Status::METHOD_NOT_ALLOWED {
-            response.headers_mut().push_static("allow", handling::ALLOWED);
-        }
-        if refusal.status == Status::SERVICE_UNAVAILABLE {
-            response.headers_mut().push_static("retry-after", "5");
-        }
         let date = self.site.date.line(conn.lp().now());
-        let context =
-            Context { method: crate::Method::Get, modern: true, keep_alive: false, date: &date };
-        let (status, headers, body) = response.into_parts();
+        let context = Context { method, modern: true, keep_alive: false, date: &date };
+        let (status, headers, body) = refusal.into_response().into_parts();
         let mut out = self.site.out.borrow_mut();
         out.clear();
-        answer::write_head(&mut out, &context, status, &headers, body.len());
-        out.extend_from_slice(body.as_bytes().unwrap_or_default());
+        let written = answer::write_head(&mut out, &context, status, &headers, body.len());
+        if written.follow != Follow::Nothing {
+            out.extend_from_slice(body.as_bytes().unwrap_or_default());
+        }
         conn.write_slice(&out);
-        self.phase.set(Phase::Closing);
-        conn.close();
+        self.count_written(out.len());
+        drop(out);
+        self.close(conn);
     }
 
     /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
@@ -75,6 +80,7 @@ impl Shared {
 
     /// Sends the answer of an exchange, whose body is there.
     pub(crate) fn respond(self: &Rc<Self>, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
+        self.disarm(conn); // nothing of a body is awaited any more
         let Some(response) = &exchange.response else { return };
         if let Kind::Upgrade(_) = response.body().0 {
             return self.switch(conn, exchange);
@@ -180,9 +186,13 @@ impl Shared {
     /// Hands the connection to another protocol.
     fn switch(&self, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
         if !exchange.upgrade {
-            self.site.give_back(exchange);
-            return self
-                .refuse(conn, Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade"));
+            let refusal = Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade");
+            return self.refuse_request(conn, Some(exchange), refusal);
+        }
+        if self.with_upload(|upload| upload.is_over()) == Some(false) {
+            // What follows is still of this protocol.
+            let refusal = Refusal::bad("a request whose body is not read cannot be an upgrade");
+            return self.refuse_request(conn, Some(exchange), refusal);
         }
         let Some(response) = exchange.response.take() else { return };
         let (_, mut headers, body) = response.into_parts();
@@ -241,17 +251,20 @@ impl Shared {
         self.written.set(self.written.get() + count as u64);
     }
 
-    /// Closes the connection when everything is sent, however long the client takes for it.
+    /// Closes the connection when everything is sent, as long as the client takes it at the least rate. The time to
+    /// [drain](crate::Settings::drain) begins then.
     pub(crate) fn close(&self, conn: &mut Conn<'_>) {
         self.phase.set(Phase::Closing);
-        if conn.output_bytes() <= SHORT_BYTES {
-            conn.close();
-        } else {
-            conn.write_then(Bytes::new(), |conn| {
-                conn.close();
-                Ok(())
-            });
+        if conn.unsent_bytes() == 0 {
+            return conn.close();
         }
+        self.disarm(conn);
+        conn.write_then(Bytes::new(), |conn| {
+            conn.close();
+            Ok(())
+        });
+        self.since.set(conn.lp().now());
+        self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
     }
 }
 

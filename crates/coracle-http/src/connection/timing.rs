@@ -5,8 +5,8 @@
 //! none: `idle.rs` has one for all.
 
 use super::{Phase, Shared};
-use crate::Status;
 use crate::h1::Refusal;
+use crate::{Method, Status};
 use coracle_loop::Loop;
 use coracle_net::Conn;
 use std::io;
@@ -18,11 +18,16 @@ impl Shared {
     pub(super) fn body_deadline(&self, since: Instant, received: u64) -> Instant {
         let settings = &self.site.settings;
         let earned = received / u64::from(settings.min_body_rate);
-        since + settings.body_timeout + Duration::from_secs(earned)
+        since + settings.body_timeout + Duration::from_secs(earned).min(crate::settings::LONGEST)
     }
 
     /// Has the clock looked at then, and not later. False, for those who end with it.
     pub(super) fn arm(&self, conn: &mut Conn<'_>, deadline: Instant) -> bool {
+        // Who is watched while it takes its answer is not forgotten for what it sends.
+        let deadline = match self.watched() {
+            Some((_, when)) => deadline.min(when + self.site.settings.write_timeout),
+            None => deadline,
+        };
         let left = deadline.saturating_duration_since(conn.lp().now());
         self.armed.set(true);
         conn.set_idle_timeout(Some(left.max(Duration::from_millis(1))));
@@ -46,9 +51,10 @@ impl Shared {
 
     /// It has waited for a request as long as it may, if it waits at all.
     pub(crate) fn has_waited(&self, lp: &Loop) {
-        if self.phase.get() == Phase::Head && self.seen.get() == 0 {
+        let waits = self.phase.get() == Phase::Head && self.seen.get() == 0;
+        if waits || self.phase.get() == Phase::Closing {
             let _ = self.handle.get().and_then(|handle| {
-                handle.with(lp, |conn| match conn.output_bytes() {
+                handle.with(lp, |conn| match conn.unsent_bytes() {
                     0 => conn.close(),
                     _ => self.watch(conn), // it has not even taken its last answer
                 })
@@ -63,7 +69,7 @@ impl Shared {
         const BODY_LATE: Refusal =
             Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
         if self.look_if_slow(conn) {
-            return;
+            return; // it is cut
         }
         let (now, settings) = (conn.lp().now(), &self.site.settings);
         let late = |deadline: Instant| now >= deadline;
@@ -72,40 +78,62 @@ impl Shared {
                 let deadline = self.since.get() + settings.header_timeout;
                 if late(deadline) {
                     self.site.stats.count_timed_out();
-                    self.refuse(conn, HEAD_LATE);
+                    self.refuse(conn, Method::Get, HEAD_LATE);
                 } else {
                     self.arm(conn, deadline);
                 }
             }
+            Phase::Head if conn.unsent_bytes() > 0 => self.watch(conn),
             Phase::Head => conn.close(), // it has waited before
             Phase::Body => {
                 let Some(exchange) = self.exchange.take() else { return };
                 let deadline = self.body_deadline(self.since.get(), exchange.received());
-                self.exchange.set(Some(exchange));
                 if late(deadline) {
                     self.site.stats.count_timed_out();
-                    self.refuse(conn, BODY_LATE);
+                    self.refuse_request(conn, Some(exchange), BODY_LATE);
                 } else {
+                    self.exchange.set(Some(exchange));
                     self.arm(conn, deadline);
                 }
             }
             Phase::Running => {
-                let times = self.with_upload(|upload| {
-                    (!upload.is_over() && !upload.is_full())
-                        .then_some((upload.since, upload.received))
-                });
-                let Some((since, received)) = times.flatten() else { return };
-                let deadline = self.body_deadline(since, received);
-                if late(deadline) {
+                if self.upload_deadline().is_some_and(late) {
                     self.site.stats.count_timed_out();
-                    self.with_upload(|upload| upload.fail(io::ErrorKind::TimedOut));
+                    self.with_upload(|upload| upload.fail(io::ErrorKind::TimedOut, BODY_LATE));
                     self.wake();
-                } else {
-                    self.arm(conn, deadline);
                 }
+                self.await_upload(conn);
             }
             Phase::Sending | Phase::Closing | Phase::Switched => {}
         }
+    }
+
+    /// When the rest of a body is too late that a handler reads; `None` if nothing of it is awaited.
+    fn upload_deadline(&self) -> Option<Instant> {
+        let times = self.with_upload(|upload| {
+            let awaited = upload.is_coming() && !upload.is_full();
+            awaited.then_some((upload.since, upload.received))
+        });
+        times.flatten().map(|(since, received)| self.body_deadline(since, received))
+    }
+
+    /// Has the clock looked at when the rest of a body is late, or not at all.
+    pub(super) fn await_upload(&self, conn: &mut Conn<'_>) {
+        if self.phase.get() != Phase::Running {
+            return;
+        }
+        // Its answer may be on its way already.
+        let watched = self.watched().map(|(_, when)| when + self.site.settings.write_timeout);
+        match self.upload_deadline().or(watched) {
+            Some(deadline) => {
+                self.arm(conn, deadline);
+            }
+            None => self.disarm(conn),
+        }
+    }
+
+    fn watched(&self) -> Option<(u64, Instant)> {
+        self.rare.borrow().as_ref().and_then(|rare| rare.watched)
     }
 
     /// A client does not take all of its answer at once: looks from time to time how much it takes.
@@ -119,11 +147,10 @@ impl Shared {
         }
     }
 
-    /// If it is time to look how much of its answer the client has taken, does so; true if it is watched on, or
-    /// was cut.
+    /// If it is time to look how much of its answer the client has taken, does so; true if it was too little, and
+    /// the connection is cut.
     pub(super) fn look_if_slow(&self, conn: &mut Conn<'_>) -> bool {
-        let watched = self.rare.borrow().as_ref().and_then(|rare| rare.watched);
-        let Some((before, when)) = watched else { return false };
+        let Some((before, when)) = self.watched() else { return false };
         let (now, sent) = (conn.lp().now(), self.sent(conn));
         let passed = now.duration_since(when);
         if passed < self.site.settings.write_timeout {
@@ -139,11 +166,10 @@ impl Shared {
         if let Some(rare) = &mut *self.rare.borrow_mut() {
             rare.watched = None;
         }
-        let waits = conn.unsent_bytes() > 0;
-        if waits {
+        if conn.unsent_bytes() > 0 {
             self.watch(conn);
         }
-        waits
+        false
     }
 
     /// How much was sent of what was written.

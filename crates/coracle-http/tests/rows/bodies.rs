@@ -326,7 +326,7 @@ pub(crate) fn j5_upload_that_breaks_off_is_an_error_of_the_read(h: &Harness) {
         client.send(bad);
         client.end();
         let answer = client.answer();
-        assert_eq!((answer.status, answer.header("connection")), (500, Some("close")));
+        assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));
         let expected = match bad {
             "" => io::ErrorKind::UnexpectedEof,
             _ => io::ErrorKind::InvalidData,
@@ -342,4 +342,163 @@ pub(crate) fn j5_buffered_body_can_be_read_as_a_stream(h: &Harness) {
     assert_eq!(client.answer().text(), "2 3");
     let client = Client::of(h, streaming(count_upload));
     assert_eq!(client.get("/").text(), "0 0", "a request without a body");
+}
+
+/// A chunked upload, as far as it is sent.
+fn send_upload(client: &Client<'_>, chunks: &str) {
+    client.send(format!("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"));
+}
+
+pub(crate) fn j5_refused_upload_has_the_status_of_its_refusal(h: &Harness) {
+    fn wrapped(req: &Request<'_>) -> io::Result<String> {
+        count_upload(req).map_err(|error| io::Error::other(error.to_string()))
+    }
+    fn problem(req: &Request<'_>) -> Result<String, coracle_http::Problem> {
+        Ok(count_upload(req)?)
+    }
+    struct Limited<F>(F);
+    impl<F: Fn(&Request<'_>) -> Response + 'static> coracle_http::App for Limited<F> {
+        fn call(&self, req: &Request<'_>) -> Response {
+            (self.0)(req)
+        }
+
+        fn plan(&self, _: &Request<'_>) -> Plan {
+            Plan::default().streamed().limit_body_bytes(10)
+        }
+    }
+    let short = || Settings {
+        body_timeout: Duration::from_millis(40),
+        min_body_rate: 1_000_000,
+        ..Settings::default()
+    };
+    for (chunks, expected) in [("3\r\nabcX", 400), ("b\r\nabcdefghijk\r\n", 413), ("3\r\na", 408)] {
+        let handlers: [fn(&Request<'_>) -> Response; 3] = [
+            |req| count_upload(req).into_response(),
+            |req| wrapped(req).into_response(),
+            |req| problem(req).into_response(),
+        ];
+        for handler in handlers {
+            let client = Client::with(h, short(), Limited(handler));
+            send_upload(&client, chunks);
+            assert_eq!(client.refusal(), expected, "{chunks:?}");
+        }
+    }
+}
+
+pub(crate) fn j5_handler_may_answer_otherwise_when_its_upload_is_refused(h: &Harness) {
+    let upload = |req: &Request<'_>| match count_upload(req) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok("no, thanks".into()),
+        other => other,
+    };
+    let client = Client::of(h, Upload(upload));
+    send_upload(&client, "zz\r\n");
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.text()), (200, "no, thanks"));
+    assert_eq!(answer.header("connection"), Some("close"));
+    // One that fails for a reason of its own, without having read: that is no mistake of the client.
+    let client = Client::of(h, Upload(|_: &Request<'_>| Err(io::Error::other("on purpose"))));
+    send_upload(&client, "zz\r\n");
+    assert_eq!(client.answer().status, 500);
+}
+
+pub(crate) fn j5_upload_that_stops_behind_a_pause_is_late(h: &Harness) {
+    let settings = Settings {
+        body_timeout: Duration::from_millis(40),
+        min_body_rate: 1_000_000,
+        ..Settings::default()
+    };
+    let open = Rc::new(Cell::new(false));
+    let gate = Rc::clone(&open);
+    let upload = Upload(move |req: &Request<'_>| {
+        while !gate.get() {
+            coracle_coro::sleep(Duration::from_millis(1))?;
+        }
+        count_upload(req)
+    });
+    let client = Client::with(h, settings, upload);
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+    // More than waits for a reader, and not all.
+    client.send(vec![0; 100_000]);
+    h.run_for(Duration::from_millis(10));
+    open.set(true);
+    assert_eq!(client.refusal(), 408);
+}
+
+pub(crate) fn j5_upload_is_late_once(h: &Harness) {
+    let settings = Settings {
+        body_timeout: Duration::from_millis(20),
+        min_body_rate: 1_000_000,
+        ..Settings::default()
+    };
+    let upload = Upload(|req: &Request<'_>| {
+        let result = count_upload(req);
+        coracle_coro::sleep(Duration::from_millis(50))?;
+        result
+    });
+    let client = Client::with(h, settings, upload);
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    h.run_until(&client.service, |service| service.stats().timed_out > 0);
+    client.send("x");
+    assert_eq!(client.refusal(), 408);
+    assert_eq!(client.service.stats().timed_out, 1);
+}
+
+pub(crate) fn j5_body_of_a_handler_on_the_loop_is_buffered(h: &Harness) {
+    struct Both;
+    impl coracle_http::App for Both {
+        fn call(&self, req: &Request<'_>) -> Response {
+            count_upload(req).into_response()
+        }
+
+        fn plan(&self, _: &Request<'_>) -> Plan {
+            Plan::default().streamed().inline()
+        }
+    }
+    let client = Client::of(h, Both);
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n\x01\x02");
+    h.run_for(Duration::from_millis(1));
+    client.send("\x03");
+    assert_eq!(client.answer().text(), "3 6");
+}
+
+pub(crate) fn j2_trailers_of_a_stream_are_there_at_its_end(h: &Harness) {
+    let client = Client::of(
+        h,
+        Upload(|req: &Request<'_>| {
+            assert!(req.trailers().is_empty(), "not before");
+            let count = count_upload(req)?;
+            Ok(format!("{count} {}", req.trailers().get("checksum").unwrap_or("none")))
+        }),
+    );
+    for (requests, checksum) in [(1, "7"), (2, "8")] {
+        send_upload(&client, "1\r\n\x05\r\n");
+        h.run_until(&client.service, move |service| service.stats().requests == requests);
+        client.send(format!("0\r\nChecksum: {checksum}\r\n\r\n"));
+        assert_eq!(client.answer().text(), format!("1 5 {checksum}"));
+    }
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n\x05");
+    assert_eq!(client.answer().text(), "1 5 none");
+}
+
+pub(crate) fn j5_body_that_ends_with_the_connection_is_not_cut_in_silence(h: &Harness) {
+    for whole in [true, false] {
+        let client = Client::of(h, move |_: &Request<'_>| {
+            Body::stream(move |out| {
+                out.write_all(b"some")?;
+                out.flush()?;
+                if whole { Ok(()) } else { Err(io::Error::other("on purpose")) }
+            })
+        });
+        client.send("GET / HTTP/1.0\r\n\r\n");
+        let ended = loop {
+            let space = vec![0; 1000].into();
+            let socket = client.socket;
+            let receive = coracle_loop::demux::Operation::Receive { socket, space };
+            match h.operate(receive).result {
+                Ok(coracle_loop::demux::Outcome::Count(1..)) => {}
+                ended => break ended,
+            }
+        };
+        assert_eq!(ended.is_ok(), whole, "{ended:?}");
+    }
 }

@@ -5,12 +5,12 @@ use crate::client::Client;
 use crate::harness::Harness;
 use coracle_http::{
     App, Body, IntoResponse, Plan, Request, Responder, Response, Service, Settings, Status,
-    asynchronous, callback, inline,
+    asynchronous, callback, inline, streaming,
 };
 use coracle_loop::Loop;
 use coracle_net::{Buffer, Conn};
 use std::cell::{Cell, RefCell};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -225,4 +225,87 @@ pub(crate) fn j3_wrong_header_of_a_handler_is_not_sent(h: &Harness) {
     let answer = client.get("/");
     assert_eq!((answer.status, answer.header("set-cookie"), answer.body.len()), (500, None, 0));
     assert_eq!(answer.header("location"), None);
+}
+
+pub(crate) fn t6_handler_without_a_stack_is_a_503(h: &Harness) {
+    let one = coracle_stack::Settings { limit_stacks: 1, ..coracle_stack::Settings::default() };
+    coracle_coro::set_stacks(&h.lp, one).expect("there were no coroutines");
+    let settings = Settings { limit_bodies_bytes: 10, ..Settings::default() };
+    let open = Rc::new(Cell::new(false));
+    let gate = Rc::clone(&open);
+    let app = move |req: &Request<'_>| {
+        while req.path() == "/wait" && !gate.get() {
+            coracle_coro::sleep(Duration::from_millis(1)).expect("it is not cancelled");
+        }
+        "ok"
+    };
+    let first = Client::with(h, settings, app);
+    first.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    h.run_until(&first.service, |service| service.stats().requests > 0);
+    // Each has more than half of what bodies may have.
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabcdef";
+    for _ in 0..3 {
+        let other = Client::to(h, &first.service);
+        other.send(post);
+        let answer = other.answer();
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
+        assert!(answer.text().contains("request"), "not for the body: {}", answer.text());
+        assert_eq!(other.rest(), b"");
+    }
+    open.set(true);
+    assert_eq!(first.answer().text(), "ok");
+    first.send(post);
+    assert_eq!(first.answer().text(), "ok", "there is a stack again");
+
+    // A body that is written has a coroutine, too, even if its handler has none.
+    open.set(false);
+    let requests = first.service.stats().requests;
+    first.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    h.run_until(&first.service, move |service| service.stats().requests > requests);
+    let streams = inline(|_: &Request<'_>| Body::stream(|out| out.write_all(b"in pieces")));
+    let streaming = Client::of(h, streams);
+    streaming.send(post);
+    assert_eq!(streaming.refusal(), 503);
+    open.set(true);
+    assert_eq!(first.answer().text(), "ok");
+}
+
+pub(crate) fn j15_body_is_never_given_to_another_protocol(h: &Harness) {
+    for reads in [true, false] {
+        let app = streaming(move |req: &Request<'_>| {
+            if reads {
+                let mut all = Vec::new();
+                req.body_reader().read_to_end(&mut all).expect("it comes");
+            }
+            Response::upgrade("shout", |conn: &mut Conn<'_>, input: &mut Buffer| {
+                let loud = input.take_all().to_ascii_uppercase();
+                conn.write(loud);
+                Ok(())
+            })
+        });
+        let client = Client::of(h, app);
+        client.send(
+            "POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\
+             Content-Length: 4\r\n\r\n",
+        );
+        h.run_for(Duration::from_millis(1));
+        if reads {
+            client.send("bodyahoy");
+            assert_eq!(client.head().status, 101);
+            assert_eq!(client.take(4), b"AHOY");
+        } else {
+            assert_eq!(client.refusal(), 400);
+        }
+    }
+}
+
+pub(crate) fn j2_handler_cannot_answer_something_that_is_no_answer(h: &Harness) {
+    let client = Client::of(h, |req: &Request<'_>| {
+        let status: u16 = req.path()[1..].parse().expect("a number");
+        Response::new(Status::from_u16(status).expect("a status")).with_body("a body")
+    });
+    for status in [100, 101, 103, 199] {
+        assert_eq!(client.get(&format!("/{status}")).status, 500, "{status}");
+    }
+    assert_eq!(client.get("/200").text(), "a body", "the framing is whole");
 }

@@ -11,6 +11,7 @@ mod handlers;
 mod harness;
 mod keeping;
 mod refusing;
+mod slow_clients;
 
 macro_rules! suite {
     (
@@ -74,6 +75,13 @@ suite! {
             j5_client_waits_for_a_reader_that_does_not_read,
             j5_upload_that_breaks_off_is_an_error_of_the_read,
             j5_buffered_body_can_be_read_as_a_stream,
+            j5_refused_upload_has_the_status_of_its_refusal,
+            j5_handler_may_answer_otherwise_when_its_upload_is_refused,
+            j5_upload_that_stops_behind_a_pause_is_late,
+            j5_upload_is_late_once,
+            j5_body_of_a_handler_on_the_loop_is_buffered,
+            j2_trailers_of_a_stream_are_there_at_its_end,
+            j5_body_that_ends_with_the_connection_is_not_cut_in_silence,
         }
         refusing::{
             j3_what_can_be_read_in_two_ways_is_refused,
@@ -86,6 +94,8 @@ suite! {
             j4_body_has_its_time,
             j4_idle_connection_is_closed,
             j4_slow_handler_is_not_idle,
+            j4_times_and_limits_may_be_endless,
+            j3_refused_head_has_no_body,
         }
         handlers::{
             t6_handlers_that_wait_do_not_hold_each_other_up,
@@ -99,6 +109,13 @@ suite! {
             t2_handlers_in_three_styles,
             j15_connection_is_handed_to_another_protocol,
             j3_wrong_header_of_a_handler_is_not_sent,
+            t6_handler_without_a_stack_is_a_503,
+            j15_body_is_never_given_to_another_protocol,
+            j2_handler_cannot_answer_something_that_is_no_answer,
+        }
+        slow_clients::{
+            j1_answers_are_whole_however_late_they_are_read,
+            j1_half_a_body_and_the_end_is_not_waited_for,
         }
     }
     real: {
@@ -109,6 +126,9 @@ suite! {
             j4_times_are_exact,
             j4_body_that_drips_is_cut,
             j4_reader_that_drips_is_cut,
+        }
+        slow_clients::{
+            j4_reader_that_drips_and_talks_is_cut_while_it_is_closed,
         }
     }
 }

@@ -239,3 +239,47 @@ pub(crate) fn j4_reader_that_drips_is_cut(h: &Harness) {
     }
     assert!(seconds < 300, "it was never cut");
 }
+
+pub(crate) fn j4_times_and_limits_may_be_endless(h: &Harness) {
+    let settings = Settings {
+        limit_target_bytes: usize::MAX,
+        limit_method_bytes: usize::MAX,
+        limit_body_bytes: u64::MAX,
+        limit_bodies_bytes: usize::MAX,
+        limit_chunk_extension_bytes: usize::MAX,
+        limit_chunk_extensions_bytes: usize::MAX,
+        limit_trailer_bytes: usize::MAX,
+        limit_trailers: usize::MAX,
+        limit_ahead_bytes: usize::MAX,
+        header_timeout: Duration::MAX,
+        body_timeout: Duration::MAX,
+        min_body_rate: 1,
+        idle_timeout: Duration::MAX,
+        write_timeout: Duration::MAX,
+        handler_timeout: Some(Duration::MAX),
+        drain: Duration::MAX,
+        ..Settings::default()
+    };
+    let client = Client::with(h, settings, |req: &Request<'_>| vec![b'x'; req.body().len()]);
+    client.send("POST / HT");
+    h.run_for(Duration::from_millis(1));
+    client.send("TP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc");
+    h.run_for(Duration::from_millis(1));
+    client.send("\r\n0\r\na: b\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.answer().text(), "xxx");
+    assert_eq!(client.answer().text(), "");
+    assert_eq!(client.rest(), b"");
+}
+
+pub(crate) fn j3_refused_head_has_no_body(h: &Harness) {
+    for (text, expected) in [
+        ("HEAD / HTTP/1.1\r\n\r\n", 400),
+        ("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n", 413),
+        ("HEAD / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ] {
+        let client = Client::of(h, ok);
+        client.send(text);
+        assert_eq!(client.head().status, expected, "{text:?}");
+        assert_eq!(client.rest(), b"", "{text:?}");
+    }
+}
