@@ -23,7 +23,8 @@ const BINARY: &str = "application/octet-stream";
 /// | `(Status, T)` | `T`, with that status |
 /// | `Option<T>` | `T`, or 404 |
 /// | `Result<T, E>` | whichever it is |
-/// | `io::Error` | 500; the log has the error, the client does not. 400, 408 or 413 if it is of a body that was refused |
+/// | `io::Error` | 500; the log has the error, the client does not |
+/// | `io::Error` of a body that was refused | 400, 408 or 413 |
 /// | [`Redirect`] | 303, 307 or 308 |
 /// | [`Response`] | itself |
 ///

@@ -3,7 +3,7 @@
 //! ```text
 //!   path ──► middlewares ──► pattern ──► middlewares of the nest ──► method ──► handler(&state, &request)
 //!                               │                                       │
-//!                               │                                       └─ none: 405 with Allow, or the answer to OPTIONS
+//!                               │                                       └─ none: 405, or the answer to OPTIONS
 //!                               └─ none: what is mounted there, the fallback, else 404
 //! ```
 

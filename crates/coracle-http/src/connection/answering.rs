@@ -251,8 +251,8 @@ impl Shared {
         self.written.set(self.written.get() + count as u64);
     }
 
-    /// Closes the connection when everything is sent, as long as the client takes it at the least rate. The time to
-    /// [drain](crate::Settings::drain) begins then.
+    /// Closes the connection when everything is sent, as long as the client takes it at the least rate. The time
+    /// to [drain](crate::Settings::drain) begins then.
     pub(crate) fn close(&self, conn: &mut Conn<'_>) {
         self.phase.set(Phase::Closing);
         if conn.unsent_bytes() == 0 {
