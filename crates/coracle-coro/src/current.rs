@@ -275,7 +275,7 @@ impl Frame {
     /// Always inlined: the processor mispredicts the return of every function that a switch lies in.
     #[inline(always)]
     fn suspend(&self) {
-        self.spans.pause();
+        self.spans.pause(&self.unhooked);
         CURRENT.set(null());
         // SAFETY: the yielder is on the same stack as this frame, in the function that called the one whose
         // frame this is.
@@ -284,7 +284,7 @@ impl Frame {
             self.answer();
         }
         CURRENT.set(self);
-        self.spans.go_on();
+        self.spans.go_on(&self.unhooked);
     }
 
     /// Tells those who only look where it is, until it is resumed to go on. Apart, to keep the switch small.
@@ -307,6 +307,14 @@ impl Frame {
             "a wait inside `no_park`: what is in there must not be interrupted by other coroutines"
         );
         assert!(self.scheduler().is_turning(), "{REFUSAL}");
+    }
+
+    /// Whether who calls is on the stack that it began on: this frame is at the base of that.
+    #[inline]
+    pub(crate) fn is_on_own_stack(&self) -> bool {
+        let here = 0_u8;
+        let depth = std::ptr::from_ref(self).addr().wrapping_sub((&raw const here).addr());
+        depth < self.task.size.get().bytes()
     }
 
     /// The loop it is on.

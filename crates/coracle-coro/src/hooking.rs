@@ -36,6 +36,13 @@ fn may_park_in(frame: &Frame) -> bool {
         && !frame.scheduler().is_forked()
 }
 
+/// Whether the coroutine that calls is on its own stack, and not on that of a signal handler, or one that it has
+/// borrowed.
+#[inline]
+pub fn is_on_own_stack() -> bool {
+    current::with(|frame| frame.is_some_and(Frame::is_on_own_stack))
+}
+
 /// Whether a coroutine calls, whatever its hooks.
 pub fn is_coroutine() -> bool {
     current::with(|frame| frame.is_some())

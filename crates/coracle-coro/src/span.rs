@@ -76,31 +76,37 @@ impl Spans {
         }
     }
 
-    /// The coroutine is left for a while.
+    /// The coroutine is left for a while. It is in the middle of a wait: whatever a subscriber calls must not
+    /// begin another one, so its calls are not hooked meanwhile.
     #[inline]
-    pub(crate) fn pause(&self) {
+    pub(crate) fn pause(&self, unhooked: &Cell<u32>) {
         if self.any.get() {
-            self.exit_all();
+            quietly(unhooked, || self.exit_all());
         }
     }
 
-    /// It goes on.
+    /// It goes on. As above.
     #[inline]
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn go_on(&self, unhooked: &Cell<u32>) {
         if self.any.get() {
-            self.enter_all();
+            quietly(unhooked, || self.enter_all());
         }
     }
 
-    #[cold]
     fn exit_all(&self) {
         self.stack.borrow().iter().rev().for_each(exit);
     }
 
-    #[cold]
     fn enter_all(&self) {
         self.stack.borrow().iter().for_each(enter);
     }
+}
+
+#[cold]
+fn quietly(unhooked: &Cell<u32>, tell: impl FnOnce()) {
+    let before = unhooked.replace(unhooked.get() + 1);
+    tell();
+    unhooked.set(before);
 }
 
 fn enter(span: &Span) {

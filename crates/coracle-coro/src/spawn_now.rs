@@ -77,7 +77,7 @@ impl Spawner {
     /// As [`spawn_now`], on the loop it is of.
     ///
     /// # Panics
-    /// When it is of another loop.
+    /// When it is of another loop, and outside a turn of that loop.
     #[inline]
     #[track_caller]
     pub fn spawn_now<F, T>(&self, lp: &Loop, f: F) -> JoinHandle<T>
@@ -90,6 +90,11 @@ impl Spawner {
         }
         let scheduler = self.0.upgrade().filter(|scheduler| scheduler.handle().is_of(lp));
         let scheduler = scheduler.expect("a spawner is used on the loop it is of");
+        assert!(
+            scheduler.is_turning(),
+            "cannot start a coroutine outside a turn of its loop: call it in a callback, \
+             or give it to the loop with `spawn_on`"
+        );
         scheduler.spawn_now(Location::caller(), f)
     }
 }

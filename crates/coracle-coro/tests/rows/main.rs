@@ -60,6 +60,7 @@ suite! {
             s1_spawning_runs_nothing,
             s1_callback_spawns,
             s1_callback_runs_a_coroutine_at_once,
+            s1_spawner_outside_a_turn_starts_nobody,
             s1_coroutine_runs_none_inside_itself,
             s1_thread_spawns_on_a_loop,
             s1_loop_that_is_gone_takes_no_coroutine,

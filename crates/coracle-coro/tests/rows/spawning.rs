@@ -59,6 +59,19 @@ pub(crate) fn s1_callback_runs_a_coroutine_at_once(h: &Harness) {
     assert_eq!(log.take(), ["quick", "begins", "callback", "slept"]);
 }
 
+/// A spawner that is used outside a turn says so, and has started nobody.
+pub(crate) fn s1_spawner_outside_a_turn_starts_nobody(h: &Harness) {
+    let spawner = coracle_coro::Spawner::of(&h.lp);
+    let failed = std::panic::AssertUnwindSafe(|| drop(spawner.spawn_now(&h.lp, || ())));
+    let message = std::panic::catch_unwind(failed).expect_err("it is refused");
+    let text = message.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(text.starts_with("cannot start a coroutine outside a turn"), "{text}");
+    h.run(|| {
+        assert_eq!(coracle_coro::seeing::coroutines().len(), 1);
+        Ok(())
+    });
+}
+
 pub(crate) fn s1_coroutine_runs_none_inside_itself(h: &Harness) {
     h.run(|| {
         let log = Log::default();
