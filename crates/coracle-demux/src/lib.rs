@@ -211,6 +211,12 @@ pub trait Demux {
     /// returns the kernel watches the descriptor no more on behalf of this handle.
     fn reclaim(&mut self, handle: Handle);
 
+    /// As [`reclaim`](Demux::reclaim), for a number that was closed by others meanwhile: it may be another
+    /// descriptor by now, one of this demultiplexer even, whose registration stays as it is.
+    fn abandon(&mut self, handle: Handle) {
+        self.reclaim(handle);
+    }
+
     /// Gives up a descriptor so that another loop can [`adopt`](Demux::adopt) it.
     ///
     /// # Errors

@@ -172,6 +172,14 @@ const READER: Readiness =
 const WRITER: Readiness = Readiness::WRITE.union(Readiness::CLOSED).union(Readiness::ERROR);
 
 impl<P: Poller> Adaptor<P> {
+    /// Ends the polls of a descriptor that is lent.
+    fn cancel_polls(&mut self, handle: Handle) {
+        let polls = self.slots.get_mut(handle).map(|slot| std::mem::take(&mut slot.polls));
+        for token in polls.unwrap_or_default() {
+            self.finish(token, Err(Errno::CANCELED.into()));
+        }
+    }
+
     pub(crate) fn open(mut poller: P, settings: &Settings) -> io::Result<Adaptor<P>> {
         let wakeup = Wakeup::open(settings.wakeup)?;
         poller.check(wakeup.as_fd())?;
@@ -455,12 +463,18 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn reclaim(&mut self, handle: Handle) {
-        let Some(slot) = self.slots.get_mut(handle) else { return };
-        for token in std::mem::take(&mut slot.polls) {
-            self.finish(token, Err(Errno::CANCELED.into()));
-        }
+        self.cancel_polls(handle);
         if !self.fork.is_forked() {
             self.drop_slot(handle);
+        }
+    }
+
+    fn abandon(&mut self, handle: Handle) {
+        self.cancel_polls(handle);
+        if let Some(slot) = self.slots.remove(handle)
+            && slot.added
+        {
+            self.poller.remove(slot.source.as_fd(), handle.data().as_ffi(), true);
         }
     }
 

@@ -106,6 +106,9 @@ impl Poller for Select {
         _ask_again: bool,
     ) -> io::Result<()> {
         let fd = fd.as_raw_fd();
+        if interest.is_empty() && self.keys[fd as usize] != key {
+            return Ok(()); // the number is somebody else's by now
+        }
         self.keys[fd as usize] = key;
         for (set, wanted) in [(&mut self.read, Interest::READ), (&mut self.write, Interest::WRITE)]
         {
@@ -118,8 +121,11 @@ impl Poller for Select {
         Ok(())
     }
 
-    fn remove(&mut self, fd: BorrowedFd<'_>, _key: u64, _closing: bool) {
+    fn remove(&mut self, fd: BorrowedFd<'_>, key: u64, _closing: bool) {
         let fd = fd.as_raw_fd();
+        if self.keys[fd as usize] != key {
+            return; // the number is somebody else's by now
+        }
         for set in [&mut self.read, &mut self.write] {
             fd_set_remove(set, fd);
         }

@@ -36,7 +36,7 @@ const TCP: u8 = 16;
 const DRAINED: u8 = 32;
 
 /// What is known of a socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Facts(u8);
 
 impl Facts {
@@ -253,12 +253,12 @@ hook! {
 /// Whether a time is not zero, which is none.
 ///
 /// # Safety
-/// There are so many bytes.
+/// There are so many bytes, or as many as the kernel reads.
 unsafe fn is_some(value: *const c_void, len: socklen_t) -> bool {
+    // The kernel reads no more than a time, whatever it is told.
+    let len = (len as usize).min(size_of::<libc::timeval>());
     // SAFETY: as promised.
-    unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) }
-        .iter()
-        .any(|&byte| byte != 0)
+    unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len) }.iter().any(|&byte| byte != 0)
 }
 
 fn note_control(fd: c_int, command: c_int, argument: usize, answer: c_int) {

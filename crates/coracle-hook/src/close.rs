@@ -5,6 +5,7 @@
 
 use crate::cache;
 use crate::gate;
+use crate::raw;
 use crate::wait;
 use libc::{c_int, c_uint};
 
@@ -14,28 +15,25 @@ const LIMIT_NUMBER: c_uint = 1 << 20;
 hook! {
     always fn close(fd: c_int) -> c_int {
         if gate::is_enabled() {
-            cache::forget(fd);
-            wait::closing(fd);
+            closing(fd);
         }
         // SAFETY: as it was called.
         unsafe { next!(close(fd: c_int) -> c_int) }
     }
 
     always fn dup2(old: c_int, new: c_int) -> c_int {
-        if gate::is_enabled() && old != new {
+        if gate::is_enabled() && old != new && is_open(old) {
             cache::forget(old);
-            cache::forget(new);
-            wait::closing(new);
+            closing(new);
         }
         // SAFETY: as it was called.
         unsafe { next!(dup2(old: c_int, new: c_int) -> c_int) }
     }
 
     always fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-        if gate::is_enabled() && old != new {
+        if gate::is_enabled() && old != new && is_open(old) && flags & !libc::O_CLOEXEC == 0 {
             cache::forget(old);
-            cache::forget(new);
-            wait::closing(new);
+            closing(new);
         }
         // SAFETY: as it was called.
         unsafe { next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int) }
@@ -45,11 +43,51 @@ hook! {
         const CLOEXEC: c_int = 1 << 2; // closes nothing now
         if gate::is_enabled() && flags & CLOEXEC == 0 {
             for fd in first..=last.min(LIMIT_NUMBER) {
-                cache::forget(fd as c_int);
-                wait::closing(fd as c_int);
+                closing(fd as c_int);
             }
+        }
+        if libcs::close_range.look().is_null() {
+            // Libc has had it since 2.34.
+            let arguments = [first as usize, last as usize, flags as usize];
+            return raw::settle(raw::plain(libc::SYS_close_range, arguments)) as c_int;
         }
         // SAFETY: as it was called.
         unsafe { next!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int) }
     }
+
+    always fn closefrom(first: c_int) -> () {
+        if gate::is_enabled() {
+            (first.max(0)..LIMIT_NUMBER as c_int).for_each(closing);
+        }
+        if libcs::closefrom.look().is_null() {
+            // Libc has had it since 2.34. It has no way to fail.
+            let arguments = [first.max(0) as usize, c_uint::MAX as usize, 0];
+            let _ = raw::plain(libc::SYS_close_range, arguments);
+            return;
+        }
+        // SAFETY: as it was called.
+        unsafe { next!(closefrom(first: c_int) -> ()) }
+    }
+
+    // Inside libc, it closes what it has without a call of `close`.
+
+    always fn fclose(stream: *mut libc::FILE) -> c_int {
+        if gate::is_enabled() && !stream.is_null() {
+            // SAFETY: a stream that is open, as it was called.
+            closing(unsafe { libc::fileno(stream) });
+        }
+        // SAFETY: as it was called.
+        unsafe { next!(fclose(stream: *mut libc::FILE) -> c_int) }
+    }
+}
+
+/// The number is about to be closed.
+pub(crate) fn closing(fd: c_int) {
+    cache::forget(fd);
+    wait::closing(fd);
+}
+
+/// If it is not, nothing will be closed.
+fn is_open(fd: c_int) -> bool {
+    raw::plain(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize]).is_ok()
 }

@@ -1,6 +1,7 @@
 //! Switching hooks on, for the process and for a coroutine.
 #![allow(unsafe_code)]
 
+use crate::cache;
 use crate::fork;
 use crate::gate;
 use crate::settings::Settings;
@@ -32,6 +33,9 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 ///   what does.
 /// - Objects of C libraries that are not to be used while a call of theirs is under way are not shared by
 ///   coroutines of a thread while they do such calls.
+/// - Signal handlers that run on the stack of what they interrupt (without `SA_ONSTACK`), in a thread that has
+///   coroutines, call nothing that may wait, but for a `write` or `send` of at most eight bytes to a descriptor
+///   that is non-blocking.
 ///
 /// Only the crate with `main` knows enough to promise that: a library must not. Its name and line are told by
 /// [`status`] and by the log. What is known of crates is in `SOUNDNESS.md`.
@@ -76,6 +80,8 @@ pub unsafe fn enable_with(settings: Settings) {
     );
     let caller = Location::caller();
     let by = ENABLED_BY.get_or_init(|| caller);
+    symbols::resolve();
+    coracle_loop::on_change_of_owner(cache::forget);
     fork::watch();
     sleep::set_sleeping(settings.sleeping);
     gate::set_enabled(true);

@@ -5,6 +5,7 @@
 //! that takes its thread for its own. So they block, as ever, and this is how one hears of it.
 #![allow(unsafe_code)]
 
+use crate::close;
 use crate::gate;
 use coracle_coro::hooking::unhooked;
 use libc::{c_char, c_int, c_long, c_uint, mode_t};
@@ -107,6 +108,9 @@ hook! {
                 ) -> c_long)
             }
         };
+        if number == libc::SYS_close && gate::is_enabled() {
+            close::closing(a as c_int);
+        }
         if number == libc::SYS_futex && is_wait(b) { held(What::Futex, call) } else { call() }
     }
 }

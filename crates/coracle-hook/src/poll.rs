@@ -6,6 +6,7 @@
 //! wait for.
 #![allow(unsafe_code)]
 
+use crate::gate;
 use crate::raw::{Answer, call, plain, settle};
 use crate::wait::{self, Stop, lp};
 use coracle_coro::hooking::is_cancelled;
@@ -111,13 +112,30 @@ hook! {
         settle(unsafe { epoll_all(set, events, limit, from_milliseconds(timeout), signals) }) as c_int
     }
 
-    park fn epoll_pwait2(
+    always fn epoll_pwait2(
         set: c_int, events: *mut epoll_event, limit: c_int, timeout: *const timespec, signals: *const sigset_t,
     ) -> c_int {
-        // SAFETY: what the caller has promised libc.
-        settle(unsafe {
-            from_time(timeout).and_then(|timeout| epoll_all(set, events, limit, timeout, signals))
-        }) as c_int
+        if gate::may_park() {
+            // SAFETY: what the caller has promised libc.
+            return gate::inside(|| settle(unsafe {
+                from_time(timeout).and_then(|timeout| epoll_all(set, events, limit, timeout, signals))
+            })) as c_int;
+        }
+        if libcs::epoll_pwait2.look().is_null() {
+            // Libc has had it since 2.35.
+            let arguments = [
+                set as usize, events.addr(), limit as usize, timeout.addr(), signals.addr(), SIGNAL_BYTES,
+            ];
+            // SAFETY: as it was called.
+            return settle(unsafe { call(libc::SYS_epoll_pwait2, arguments) }) as c_int;
+        }
+        // SAFETY: as it was called.
+        unsafe {
+            next!(epoll_pwait2(
+                set: c_int, events: *mut epoll_event, limit: c_int, timeout: *const timespec,
+                signals: *const sigset_t,
+            ) -> c_int)
+        }
     }
 }
 
@@ -128,7 +146,7 @@ fn from_milliseconds(timeout: c_int) -> Option<Duration> {
 
 /// # Safety
 /// It is null, for ever, or a time.
-unsafe fn from_time(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
+pub(crate) unsafe fn from_time(timeout: *const timespec) -> Result<Option<Duration>, c_int> {
     // SAFETY: as promised.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
     let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|&it| it < 1_000_000_000);
@@ -167,7 +185,8 @@ fn until_some(
 
 /// Waits for descriptors, with what poll(2) would be asked for of each.
 fn wait_for(wanted: &[(c_int, c_short)], deadline: Option<Instant>) -> Result<(), Stop> {
-    const SIMPLE: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM;
+    // The others mean the same on sockets only: an eventfd knows of no POLLRDNORM.
+    const SIMPLE: c_short = libc::POLLIN | libc::POLLOUT;
     if wanted.is_empty() {
         // Nothing but time, or nothing at all, for ever.
         let far = lp().deadline(Duration::from_secs(1 << 30));
@@ -177,8 +196,8 @@ fn wait_for(wanted: &[(c_int, c_short)], deadline: Option<Instant>) -> Result<()
     if wanted.iter().all(|&(_, events)| events != 0 && events & !SIMPLE == 0) {
         let interest = |&(fd, events): &(c_int, c_short)| {
             let mut interest = Interest::empty();
-            interest.set(Interest::READ, events & (libc::POLLIN | libc::POLLRDNORM) != 0);
-            interest.set(Interest::WRITE, events & (libc::POLLOUT | libc::POLLWRNORM) != 0);
+            interest.set(Interest::READ, events & libc::POLLIN != 0);
+            interest.set(Interest::WRITE, events & libc::POLLOUT != 0);
             (fd, interest)
         };
         let wanted: Vec<(c_int, Interest)> = wanted.iter().map(interest).collect();
@@ -209,7 +228,12 @@ fn set_of(wanted: &[(c_int, c_short)]) -> Result<OwnedFd, c_int> {
             (&raw const event).addr(),
         ];
         // SAFETY: the event lives through the call.
-        unsafe { call(libc::SYS_epoll_ctl, arguments) }?;
+        match unsafe { call(libc::SYS_epoll_ctl, arguments) } {
+            Err(libc::EPERM) => {} // a file, which will never be ready for more than it is
+            answer => {
+                answer?;
+            }
+        }
     }
     Ok(set)
 }
@@ -263,6 +287,38 @@ unsafe fn epoll_all(
     until_some(timeout, ask, |deadline| wait::ready(set, Interest::READ, deadline))
 }
 
+/// So many bits are in every set.
+const FD_SETSIZE: c_int = libc::FD_SETSIZE as c_int;
+
+/// How many descriptors the process has a table for.
+fn table_size() -> Option<c_int> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("FDSize:"))?.trim().parse().ok()
+}
+
+/// pselect(2), which blocks.
+///
+/// # Safety
+/// As pselect(2).
+unsafe fn select_plainly(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Option<Duration>,
+    signals: *const sigset_t,
+) -> Answer {
+    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+    if let Some(timeout) = timeout {
+        time.tv_sec = timeout.as_secs().try_into().unwrap_or(i64::MAX);
+        time.tv_nsec = timeout.subsec_nanos().into();
+    }
+    let at = if timeout.is_some() { (&raw mut time).addr() } else { 0 };
+    let mask = [signals.addr(), SIGNAL_BYTES];
+    let mask = if signals.is_null() { 0 } else { mask.as_ptr().addr() };
+    let arguments = [count as usize, sets[0].addr(), sets[1].addr(), sets[2].addr(), at, mask];
+    // SAFETY: the caller's sets; the time and the mask live through the call.
+    unsafe { call(libc::SYS_pselect6, arguments) }
+}
+
 /// select(2).
 ///
 /// # Safety
@@ -273,6 +329,16 @@ unsafe fn select_all(
     timeout: Option<Duration>,
     signals: *const sigset_t,
 ) -> Answer {
+    // Some pass the highest number there could ever be, and a set that is smaller: the kernel looks at no more
+    // than the process has a table for.
+    let count = match count {
+        ..=FD_SETSIZE => count,
+        _ => match table_size() {
+            Some(size) => count.min(size),
+            // SAFETY: the caller's sets and signals, for the kernel to look at. It cannot be told without /proc.
+            None => return unsafe { select_plainly(count, sets, timeout, signals) },
+        },
+    };
     // The kernel reads and writes whole words, as many as `count` needs: that may be more than an `fd_set`.
     let words = (count.max(0) as usize).div_ceil(usize::BITS as usize);
     let copy = |set: *mut fd_set| -> Option<Vec<usize>> {

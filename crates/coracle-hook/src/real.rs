@@ -19,6 +19,24 @@ impl Next {
         Next { name, found: AtomicPtr::new(null_mut()) }
     }
 
+    /// Looks it up now, so that nobody has to later: between `fork` and `exec` the linker's lock may be held for
+    /// ever.
+    pub(crate) fn resolve(&self) {
+        self.found.store(next(self.name), Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_resolved(&self) -> bool {
+        !self.found.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Null if libc has none.
+    #[inline]
+    pub(crate) fn look(&self) -> *mut c_void {
+        let found = self.found.load(Ordering::Relaxed);
+        if found.is_null() { next(self.name) } else { found }
+    }
+
     /// Never null.
     #[inline]
     pub(crate) fn get(&self) -> *mut c_void {
@@ -64,7 +82,7 @@ pub(crate) fn first(name: &CStr) -> *mut c_void {
 /// ```
 ///
 /// Anybody else gets libc's own. With `always` in place of `park`, what stands there is for everybody, and calls
-/// `next!(name)` itself. Also makes a `SYMBOLS`, for the self-test.
+/// `next!(name)` itself. Also makes a `SYMBOLS`, for the self-test, and `libcs`, with libc's own.
 macro_rules! hook {
     ($(
         $mode:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block
@@ -78,9 +96,18 @@ macro_rules! hook {
             }
         )*
 
+        /// Libc's own.
+        #[allow(non_upper_case_globals)] // they have libc's names
+        mod libcs {
+            $(pub(super) static $name: $crate::real::Next = $crate::real::Next::new(c_name!($name));)*
+        }
+
         /// Every function that is defined here.
-        pub(crate) static SYMBOLS: &[$crate::symbols::Symbol] =
-            &[$($crate::symbols::Symbol { name: c_name!($name), address: || $name as *const () as usize }),*];
+        pub(crate) static SYMBOLS: &[$crate::symbols::Symbol] = &[$($crate::symbols::Symbol {
+            name: c_name!($name),
+            address: || $name as *const () as usize,
+            next: &libcs::$name,
+        }),*];
     };
     (@park $name:ident ($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {{
         if $crate::gate::may_park() {
@@ -95,9 +122,8 @@ macro_rules! hook {
 /// Calls libc's own.
 macro_rules! next {
     ($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {{
-        static NEXT: $crate::real::Next = $crate::real::Next::new(c_name!($name));
         // SAFETY: a function of libc's, whose type this is: who calls has said so.
-        let next: unsafe extern "C" fn($($type),*) -> $result = std::mem::transmute(NEXT.get());
+        let next: unsafe extern "C" fn($($type),*) -> $result = std::mem::transmute(libcs::$name.get());
         next($($argument),*)
     }};
 }

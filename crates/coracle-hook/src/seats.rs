@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// So many counters, which numbers share: a close looks at one of them, and nearly always finds zero.
 const COUNTERS: usize = 4096;
 
-/// The same for what loops know, where zero would be less frequent.
-const NUMBERS: usize = 1 << 16;
+/// Numbers beyond share a place with lower ones. Memory that is not used is not there.
+const NUMBERS: usize = 1 << 20;
 
 static COUNTS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
 
-/// Whether a loop knows this number, or one that shares its place. Then it is told of a close.
-static LENT: [AtomicBool; NUMBERS] = [const { AtomicBool::new(false) }; NUMBERS];
+/// The lowest bit: whether a loop knows this number; then it is told of a close. The rest counts how often such a
+/// number was closed.
+static LENT: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
 /// By number.
 static SEATS: Mutex<Vec<Vec<Arc<Seat>>>> = Mutex::new(Vec::new());
@@ -63,20 +64,23 @@ impl Drop for Sitting {
     }
 }
 
-/// A loop knows this number from now on.
-pub(crate) fn note_lent(fd: c_int) {
-    LENT[fd as usize % NUMBERS].store(true, Ordering::Relaxed);
+/// A loop knows this number from now on. Tells which of those that have had the number it is.
+pub(crate) fn note_lent(fd: c_int) -> u32 {
+    LENT[fd as usize % NUMBERS].fetch_or(1, Ordering::Relaxed) >> 1
 }
 
 /// Whether somebody has to be told that this number is closed.
 #[inline]
 pub(crate) fn matters(fd: c_int) -> bool {
-    LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) || counter(fd).load(Ordering::SeqCst) != 0
+    LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) & 1 == 1
+        || counter(fd).load(Ordering::SeqCst) != 0
 }
 
 /// The descriptor is about to be closed: all who wait on it are told.
 pub(crate) fn closing(fd: c_int) {
-    LENT[fd as usize % NUMBERS].store(false, Ordering::Relaxed);
+    let place = &LENT[fd as usize % NUMBERS];
+    let next = |lent: u32| Some((lent | 1).wrapping_add(1));
+    let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     let leaving = seats().get_mut(fd as usize).map(std::mem::take).unwrap_or_default();
     for seat in leaving {
         seat.closed.store(true, Ordering::Release);

@@ -7,7 +7,8 @@
 #![allow(unsafe_code)]
 
 use crate::accept;
-use crate::cache;
+use crate::cache::{self, Facts};
+use crate::fork;
 use crate::gate;
 use crate::raw::{self, Kind};
 use crate::seats::{self, Sitting};
@@ -69,7 +70,20 @@ pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) ->
 /// Waits until `deadline`, which is its end and no error.
 pub(crate) fn pause(deadline: Instant) -> Result<(), Stop> {
     gate::note_wait();
-    match told(Wait::new(WaitsFor::Time(deadline)).wait(Some(deadline))) {
+    over(Wait::new(WaitsFor::Time(deadline)).wait(Some(deadline)))
+}
+
+/// The same for somebody who will look at `fd` afterwards: `EBADF` if that is closed meanwhile.
+fn pause_at(fd: c_int, deadline: Instant) -> Result<(), Stop> {
+    gate::note_wait();
+    let wait = Wait::new(WaitsFor::Descriptor(fd));
+    let sitting = Sitting::new(fd, wait.waker());
+    let ended = over(wait.wait(Some(deadline)));
+    if sitting.is_closed() { Err(Stop::Error(libc::EBADF)) } else { ended }
+}
+
+fn over(ended: Ended) -> Result<(), Stop> {
+    match told(ended) {
         Err(Stop::TimedOut) => Ok(()),
         other => other,
     }
@@ -234,8 +248,7 @@ fn poll(lp: &Loop, fd: c_int, interest: Interest, ready: &Rc<Ready>) -> Option<S
     // SAFETY: it is only used for the call; a number that is closed is refused by the kernel.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
     let submit = |handle| lp.submit(Operation::Poll { handle, interest }, ready, 0);
-    seats::note_lent(fd);
-    match lp.poll_number(descriptor, submit) {
+    match lp.poll_number(descriptor, seats::note_lent(fd), submit) {
         Ok(Submitted::Done(finished)) if finished.result.is_err() => None,
         Ok(submitted) => Some(submitted),
         Err(_) => None,
@@ -245,7 +258,7 @@ fn poll(lp: &Loop, fd: c_int, interest: Interest, ready: &Rc<Ready>) -> Option<S
 /// The descriptor is about to be closed: the loop of this thread takes it out of its set, and all who wait on it,
 /// anywhere, are told `EBADF`.
 pub(crate) fn closing(fd: c_int) {
-    if fd < 0 || !seats::matters(fd) {
+    if fd < 0 || !seats::matters(fd) || fork::is_elsewhere() {
         return;
     }
     seats::closing(fd);
@@ -259,6 +272,8 @@ pub(crate) struct Patience {
     fd: c_int,
     interest: Interest,
     known: bool,
+    /// What is remembered of the number is about sockets: this is none.
+    asking: bool,
     deadline: Option<Instant>,
     /// How often it was told that the descriptor is ready, and it was not.
     fruitless: u32,
@@ -269,7 +284,7 @@ const FREE_FRUITLESS: u32 = 2;
 
 impl Patience {
     pub(crate) fn new(fd: c_int, interest: Interest) -> Patience {
-        Patience { fd, interest, known: false, deadline: None, fruitless: 0 }
+        Patience { fd, interest, known: false, asking: false, deadline: None, fruitless: 0 }
     }
 
     /// A cancelled coroutine is told so before it tries.
@@ -283,13 +298,19 @@ impl Patience {
         Ok(Patience::new(fd, interest))
     }
 
+    /// For what is no socket: the kernel is asked, whatever the number was before.
+    pub(crate) fn asking(mut self) -> Patience {
+        self.asking = true;
+        self
+    }
+
     /// Finds out whether the call may wait at all.
     ///
     /// # Errors
     /// `EAGAIN`: the user has made the descriptor non-blocking.
     fn look(&mut self) -> Result<(), c_int> {
         if !self.known {
-            let facts = cache::facts(self.fd);
+            let facts = if self.asking { Facts::default() } else { cache::facts(self.fd) };
             let nonblocking = if facts.is_known() {
                 facts.is_nonblocking()
             } else {
@@ -341,6 +362,6 @@ impl Patience {
         }
         let until = lp.deadline(pause);
         let until = self.deadline.map_or(until, |deadline| deadline.min(until));
-        self::pause(until).map_err(|stop| stop.errno(libc::EAGAIN))
+        pause_at(self.fd, until).map_err(|stop| stop.errno(libc::EAGAIN))
     }
 }

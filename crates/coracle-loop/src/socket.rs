@@ -1,6 +1,7 @@
 //! The calls of the seam that never wait, for the loop's users.
 
 use crate::Loop;
+use crate::lend;
 use coracle_demux::{Address, Descriptor, Handle, SocketKind, SocketOption, TcpInfo};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -109,12 +110,17 @@ impl Loop {
         let descriptor = descriptor.into();
         if let Descriptor::Os(fd) = &descriptor {
             self.reclaim_number(fd.as_raw_fd()); // a hooked call may have waited for it
+            lend::changes_owner(fd.as_raw_fd());
         }
         self.inner.demux.borrow_mut().adopt(descriptor)
     }
 
     /// Gives up a descriptor on which nothing is in flight, so that another loop can adopt it.
     pub fn detach(&self, handle: Handle) -> io::Result<Descriptor> {
-        self.inner.demux.borrow_mut().detach(handle)
+        let descriptor = self.inner.demux.borrow_mut().detach(handle)?;
+        if let Descriptor::Os(fd) = &descriptor {
+            lend::changes_owner(fd.as_raw_fd());
+        }
+        Ok(descriptor)
     }
 }

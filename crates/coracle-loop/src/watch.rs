@@ -5,7 +5,7 @@ use coracle_demux::{Completion, Handle, Interest, Operation, Outcome, Readiness,
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::{Rc, Weak};
 
 /// When a watched descriptor is reported.
@@ -76,6 +76,7 @@ impl Loop {
         trigger: Trigger,
         callback: impl FnMut(&Watched<F>, Readiness) + 'static,
     ) -> io::Result<Watch<F>> {
+        self.reclaim_number(owner.as_fd().as_raw_fd()); // a hooked call may have waited for it
         let handle = self.inner.demux.borrow_mut().lend(owner.as_fd()).map_err(explain)?;
         let watch = Watch(Rc::new_cyclic(|own| Watched {
             lp: self.downgrade(),

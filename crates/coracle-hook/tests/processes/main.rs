@@ -4,6 +4,8 @@
 #[path = "../../../coracle-coro/tests/generator/child.rs"]
 mod child;
 
+mod mixing;
+
 use coracle_coro::seeing::Watchdog;
 use coracle_coro::{run, run_on, spawn, yield_now};
 use coracle_hook::{Settings, enable, enable_with, status};
