@@ -13,12 +13,23 @@ use libc::{c_int, c_long, iovec};
 /// A plain write of so much to a pipe that poll(2) calls writable does not wait.
 const PIPE_BUF: usize = 4096;
 
+/// A write of so little does not give way to others: signal handlers make such, in the middle of whatever they
+/// interrupt. An eventfd takes eight bytes.
+const SMALL: usize = 8;
+
 /// The most stretches the kernel takes.
 const LIMIT_STRETCHES: c_int = 1024;
 
 /// Whether it is one of the standard streams, which are never parked on: std's locks of them are the thread's.
 pub(crate) fn is_standard(fd: c_int) -> bool {
     (0..=2).contains(&fd)
+}
+
+/// A write was done without a wait.
+pub(crate) fn written_at_once(len: usize) {
+    if len > SMALL {
+        done_at_once();
+    }
 }
 
 /// The caller's stretches, if there are as many as there may be.
@@ -63,7 +74,7 @@ pub(crate) fn read(fd: c_int, stretches: &[iovec], plain: impl Fn() -> Answer) -
     if raw::kind(fd)? != Kind::Bytes {
         return plain();
     }
-    let mut patience = Patience::begin(fd, Interest::READ)?;
+    let mut patience = Patience::begin(fd, Interest::READ)?.asking();
     let mut waited = false;
     loop {
         let answer = match now(libc::SYS_preadv2, fd, stretches) {
@@ -98,17 +109,20 @@ pub(crate) fn write(fd: c_int, stretches: &[iovec], plain: impl Fn() -> Answer) 
     if raw::kind(fd)? != Kind::Bytes {
         return plain();
     }
-    let mut patience = Patience::begin(fd, Interest::WRITE)?;
+    let mut patience = Patience::begin(fd, Interest::WRITE)?.asking();
     let len: usize = stretches.iter().map(|stretch| stretch.iov_len).sum();
     let (mut done, mut waited) = (0, false);
     loop {
-        let rest = after(stretches, done);
-        let answer = match now(libc::SYS_pwritev2, fd, &rest) {
+        // Nothing is allocated before there was a wait: a signal handler may have called.
+        let owned = if done == 0 { Vec::new() } else { after(stretches, done) };
+        let rest: &[iovec] = if done == 0 { stretches } else { &owned };
+        let answer = match now(libc::SYS_pwritev2, fd, rest) {
             Err(libc::EOPNOTSUPP | libc::ESPIPE) if raw::poll_now(fd, libc::POLLOUT) == 0 => {
                 Err(libc::EAGAIN)
             }
+            Err(libc::EOPNOTSUPP | libc::ESPIPE) if done == 0 && len <= PIPE_BUF => plain(),
             Err(libc::EOPNOTSUPP | libc::ESPIPE) => {
-                let part = first(&rest, PIPE_BUF);
+                let part = first(rest, PIPE_BUF);
                 // SAFETY: stretches of the caller's, which he lends for reading.
                 unsafe { call(libc::SYS_writev, [fd as usize, part.as_ptr().addr(), part.len()]) }
             }
@@ -119,7 +133,7 @@ pub(crate) fn write(fd: c_int, stretches: &[iovec], plain: impl Fn() -> Answer) 
                 done += count as usize;
                 if done >= len || count == 0 {
                     if !waited {
-                        done_at_once();
+                        written_at_once(len);
                     }
                     return Ok(done as isize);
                 }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! While a hooked call is under way, the hooks of its coroutine are off: what it calls itself, a subscriber of
-//! `tracing` included, is not taken over.
+//! `tracing` included, is not taken over. Neither is what a signal handler calls that has a stack of its own.
 
+use crate::raw;
 use coracle_coro::hooking;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,7 +32,9 @@ pub(crate) fn set_enabled(enabled: bool) {
 /// Whether this call is taken over.
 #[inline]
 pub(crate) fn may_park() -> bool {
-    is_enabled() && hooking::may_park()
+    is_enabled()
+        && hooking::may_park()
+        && (hooking::is_on_own_stack() || !raw::is_on_signal_stack())
 }
 
 /// Does what a hook does.

@@ -46,6 +46,15 @@ pub(crate) fn set_errno(error: c_int) {
     unsafe { *libc::__errno_location() = error };
 }
 
+/// Whether this is a signal handler that runs on the stack that was set apart for them.
+#[cold]
+pub(crate) fn is_on_signal_stack() -> bool {
+    let mut now = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    // SAFETY: nothing is changed; the kernel fills in `now`.
+    let answer = unsafe { call(libc::SYS_sigaltstack, [0, (&raw mut now).addr()]) };
+    answer.is_ok() && now.ss_flags & libc::SS_ONSTACK != 0
+}
+
 /// Whether the user has made the descriptor non-blocking.
 pub(crate) fn is_nonblocking(fd: c_int) -> Result<bool, c_int> {
     let flags = plain(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize])?;

@@ -6,14 +6,13 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
-use crate::raw::{Answer, call, settle};
+use crate::raw::{self, Answer, call, settle};
 use crate::receive::{Stretches, header_of};
 use crate::wait::Patience;
-use coracle_coro::hooking::done_at_once;
 use coracle_loop::demux::Interest;
 use libc::{
-    MSG_DONTWAIT, c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t,
-    ssize_t,
+    MSG_DONTWAIT, MSG_NOSIGNAL, c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr,
+    socklen_t, ssize_t,
 };
 
 hook! {
@@ -83,7 +82,15 @@ fn send_all(
     let mut patience = Patience::begin(fd, Interest::WRITE)?;
     let (mut done, mut waited) = (0, false);
     let answer = loop {
-        let wait = match attempt(done, flags | MSG_DONTWAIT) {
+        let mut now = flags | MSG_DONTWAIT;
+        if done > 0 {
+            // To try would use up the error, which is the next call's; and so is its signal.
+            if raw::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0 {
+                break Ok(done);
+            }
+            now |= MSG_NOSIGNAL;
+        }
+        let wait = match attempt(done, now) {
             Ok(count) => {
                 done += count as usize;
                 if done >= len {
@@ -107,7 +114,7 @@ fn send_all(
         }
     };
     if !waited && answer.is_ok() {
-        done_at_once();
+        bytes::written_at_once(len);
     }
     answer.map(|count| count as isize)
 }

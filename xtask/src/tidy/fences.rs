@@ -55,6 +55,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-hook/src/send.rs", "send(2) and its kin, with the caller's pointers"),
     ("crates/coracle-hook/src/sleep.rs", "functions with the names of libc's"),
     ("crates/coracle-hook/src/wait.rs", "a number that may be a descriptor"),
+    ("crates/coracle-hook/tests/handlers.rs", "handles signals, and counts allocations"),
     ("crates/coracle-hook/tests/processes/main.rs", "enables hooks, calls libc, and forks"),
     ("crates/coracle-hook/tests/rows/main.rs", "enables hooks, and calls libc"),
     ("crates/coracle-net/src/supervisor/spawn.rs", "what a child does between fork and exec"),
