@@ -93,7 +93,7 @@ unsafe fn accept_one(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags:
     let mut patience = Patience::begin(fd, Interest::READ)?;
     let mut waited = false;
     loop {
-        let answer = if raw::poll_now(fd, libc::POLLIN) == 0 {
+        let answer = if raw::poll_now(fd, libc::POLLIN) == 0 && (waited || listens(fd)?) {
             Err(libc::EAGAIN)
         } else {
             at_once(fd, plain)
@@ -121,6 +121,11 @@ unsafe fn accept_one(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags:
 pub(crate) fn is_nonblocking(fd: c_int) -> Result<bool, c_int> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     raw::is_nonblocking(fd)
+}
+
+/// Whether anybody will ever come. If not, the kernel says why.
+fn listens(fd: c_int) -> Result<bool, c_int> {
+    raw::socket_option::<c_int>(fd, libc::SO_ACCEPTCONN).map(|listens| listens != 0)
 }
 
 /// Makes the call while the socket is non-blocking.

@@ -6,6 +6,8 @@
 
 use crate::bytes;
 use crate::cache;
+use crate::gate;
+use crate::poll;
 use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
 use coracle_coro::hooking::done_at_once;
@@ -14,6 +16,7 @@ use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_WAITALL, MSG_WAITFORONE, c_int, c_uint,
     c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// With these a receive does not wait in any case.
@@ -32,9 +35,19 @@ hook! {
         settle(unsafe { receive_into(fd, space, len, flags, from, from_len) })
     }
 
-    park fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-        // SAFETY: what the caller has promised libc.
-        settle(unsafe { receive_message(fd, message, flags) })
+    always fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        let answer = if gate::may_park() {
+            // SAFETY: what the caller has promised libc.
+            gate::inside(|| settle(unsafe { receive_message(fd, message, flags) }))
+        } else {
+            // SAFETY: as it was called.
+            unsafe { next!(recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t) }
+        };
+        if answer >= 0 && gate::is_enabled() {
+            // SAFETY: the kernel has just filled it in.
+            unsafe { passed(message, cache::forget) };
+        }
+        answer
     }
 
     park fn recvmmsg(
@@ -147,6 +160,9 @@ fn receive(
         patience.progress();
     }
     let answer = loop {
+        if done > 0 && has_only_an_error(fd) {
+            break Ok(done); // to try would use it up, and it is the next call's
+        }
         match attempt(done, flags | MSG_DONTWAIT) {
             Ok(count) if flags & MSG_WAITALL == 0 || count == 0 => break Ok(done + count as usize),
             Ok(count) => {
@@ -187,6 +203,16 @@ fn is_stream(fd: c_int) -> bool {
     raw::socket_option::<c_int>(fd, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
 }
 
+/// Whether all there is to be read is an error.
+fn has_only_an_error(fd: c_int) -> bool {
+    let mut waiting: c_int = 0;
+    raw::poll_now(fd, 0) & libc::POLLERR != 0 && {
+        let arguments = [fd as usize, libc::FIONREAD as usize, (&raw mut waiting).addr()];
+        // SAFETY: FIONREAD writes an integer, which lives through the call.
+        unsafe { call(libc::SYS_ioctl, arguments) }.is_ok() && waiting == 0
+    }
+}
+
 /// Whether nothing more will come.
 fn ends(fd: c_int) -> bool {
     raw::poll_now(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
@@ -206,18 +232,65 @@ unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Answ
     } else {
         Stretches::default()
     };
-    receive(fd, stretches.len(), flags, |done, flags| {
-        if done == 0 {
+    let len = stretches.len();
+    if !all_of_it || flags & MSG_PEEK != 0 {
+        return receive(fd, len, flags, |_, flags| {
             // SAFETY: the caller's message.
-            return unsafe {
-                call(libc::SYS_recvmsg, [fd as usize, message.addr(), flags as usize])
-            };
+            unsafe { call(libc::SYS_recvmsg, [fd as usize, message.addr(), flags as usize]) }
+        });
+    }
+    // SAFETY: as above. It says how much was used when the call is over.
+    let room = unsafe { (*message).msg_controllen };
+    let ended = Cell::new(false);
+    receive(fd, len, flags, |done, flags| {
+        if ended.get() {
+            return Ok(0); // descriptors are of the bytes they came with: as in the kernel, no others follow
         }
         let mut rest = stretches.after(done);
-        let mut header = header_of(&mut rest);
-        // SAFETY: what is left of the caller's stretches.
-        unsafe { call(libc::SYS_recvmsg, [fd as usize, (&raw mut header).addr(), flags as usize]) }
+        // SAFETY: the caller's message, whose stretches are replaced by what is left of them.
+        unsafe {
+            let mut header = *message;
+            (header.msg_iov, header.msg_iovlen) = (rest.as_mut_ptr(), rest.len() as _);
+            header.msg_controllen = room;
+            let count =
+                call(libc::SYS_recvmsg, [fd as usize, (&raw mut header).addr(), flags as usize])?;
+            passed(&raw const header, |_| ended.set(true));
+            ended.set(ended.get() || header.msg_flags & libc::MSG_CTRUNC != 0);
+            if done == 0 || count > 0 {
+                (*message).msg_controllen = header.msg_controllen;
+                (*message).msg_flags = header.msg_flags;
+            }
+            if done == 0 {
+                (*message).msg_namelen = header.msg_namelen;
+            }
+            Ok(count)
+        }
     })
+}
+
+/// Calls `each` with the descriptors that have come with a message. They are new, whatever was known of their
+/// numbers.
+///
+/// # Safety
+/// It is null, or a message that the kernel has filled in.
+unsafe fn passed(message: *const msghdr, each: impl Fn(c_int)) {
+    // SAFETY: as promised: control messages that the kernel has written, each of the length it says.
+    unsafe {
+        if message.is_null() || (*message).msg_control.is_null() {
+            return;
+        }
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let data = libc::CMSG_DATA(header);
+                let len = ((*header).cmsg_len as usize).saturating_sub(data.addr() - header.addr());
+                for index in 0..len / size_of::<c_int>() {
+                    each(data.cast::<c_int>().add(index).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
 }
 
 /// recvmmsg(2): until all are there, or one is with `MSG_WAITFORONE`. The time-out is looked at after each
@@ -242,10 +315,30 @@ unsafe fn receive_messages(
         return try_once(0, flags);
     }
     // SAFETY: null, or a time that the caller lends.
-    let limit = unsafe { timeout.as_ref() }.map(|time| {
-        Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
-    });
+    let limit = unsafe { poll::from_time(timeout) }?;
     let begin = Instant::now();
+    let answer = receive_several(fd, count, flags, limit.map(|limit| (begin, limit)), try_once);
+    for index in 0..answer.unwrap_or(0) as usize {
+        // SAFETY: the kernel has filled in so many of the caller's messages.
+        unsafe { passed(&raw const (*messages.add(index)).msg_hdr, cache::forget) };
+    }
+    // SAFETY: as above.
+    let place = unsafe { timeout.as_mut() };
+    if let (Ok(_), Some(limit), Some(place)) = (answer, limit, place) {
+        // What is left of the time: Linux tells it.
+        let left = limit.saturating_sub(begin.elapsed());
+        (place.tv_sec, place.tv_nsec) = (left.as_secs() as _, left.subsec_nanos().into());
+    }
+    answer
+}
+
+fn receive_several(
+    fd: c_int,
+    count: c_uint,
+    flags: c_int,
+    limit: Option<(Instant, Duration)>,
+    try_once: impl Fn(usize, c_int) -> Answer,
+) -> Answer {
     let mut patience = Patience::begin(fd, Interest::READ)?;
     let mut done = 0;
     loop {
@@ -253,7 +346,7 @@ unsafe fn receive_messages(
             Ok(more) => {
                 done += more as usize;
                 patience.progress();
-                let late = limit.is_some_and(|limit| begin.elapsed() >= limit);
+                let late = limit.is_some_and(|(begin, limit)| begin.elapsed() >= limit);
                 if done >= count as usize || flags & MSG_WAITFORONE != 0 || late {
                     return Ok(done as isize);
                 }

@@ -281,8 +281,13 @@ pub(crate) fn s32_messages_with_descriptors(h: &Harness) {
             let number = libc::CMSG_DATA(header).cast::<c_int>().read_unaligned();
             (got, OwnedFd::from_raw_fd(number))
         };
+        // As in the kernel, it ends with the bytes that the descriptor came with.
+        let got = got.expect("some bytes");
+        assert!(got > 0 && got <= LEN as i64, "{got}");
+        let mut rest = Vec::new();
+        (&far).read_to_end(&mut rest)?;
+        assert_eq!(got as usize + rest.len(), LEN);
         assert_eq!(sender.join().expect("the sender"), Ok(LEN as i64));
-        assert!(got.is_ok_and(|got| got > 0 && got <= LEN as i64), "{got:?}");
         let mut passed = io::PipeWriter::from(passed);
         passed.write_all(b"ahoy")?;
         let mut text = [0; 4];
