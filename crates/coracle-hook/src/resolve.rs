@@ -12,6 +12,7 @@ use coracle_coro::sync::{Permit, Semaphore};
 use coracle_loop::demux::Backend;
 use coracle_loop::pool::{Pool, PoolSettings};
 use libc::{addrinfo, c_char, c_int, c_void, hostent, size_t, sockaddr, socklen_t};
+use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -20,6 +21,9 @@ const THREADS: usize = 8;
 
 /// How many look-ups may be with the pool, the rest waits before it.
 const LIMIT_LOOKUPS: usize = 256;
+
+/// The largest answer of `gethostbyname`, in words: no host has so many names and addresses.
+const LIMIT_HOST_WORDS: usize = 1 << 17;
 
 static PLACES: Semaphore = Semaphore::new(LIMIT_LOOKUPS);
 
@@ -59,27 +63,20 @@ hook! {
                 ) -> c_int)
             }
         })
-        .unwrap_or(libc::EAI_SYSTEM)
+        .unwrap_or_else(|failed| {
+            set_errno(failed);
+            libc::EAI_SYSTEM
+        })
     }
 
     park fn gethostbyname(name: *const c_char) -> *mut hostent {
-        let lent = Lent(name.cast_mut().cast());
-        let found = elsewhere(move || {
-            let name: *const c_char = lent.get().cast();
-            // SAFETY: the caller's name, and he waits. The answer is where libc has it for all threads.
-            Lent(unsafe { next!(gethostbyname(name: *const c_char) -> *mut hostent) }.cast())
-        });
-        found.map_or(std::ptr::null_mut(), |found| found.get().cast())
+        // SAFETY: what the caller has promised libc.
+        unsafe { find_host(name, None) }
     }
 
     park fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
-        let lent = Lent(name.cast_mut().cast());
-        let found = elsewhere(move || {
-            let name: *const c_char = lent.get().cast();
-            // SAFETY: as in `gethostbyname`.
-            Lent(unsafe { next!(gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent) }.cast())
-        });
-        found.map_or(std::ptr::null_mut(), |found| found.get().cast())
+        // SAFETY: what the caller has promised libc.
+        unsafe { find_host(name, Some(family)) }
     }
 
     park fn gethostbyname_r(
@@ -88,7 +85,7 @@ hook! {
     ) -> c_int {
         let lent = (Lent(name.cast_mut().cast()), Lent(place.cast()), Lent(space.cast()));
         let answers = (Lent(found.cast()), Lent(error.cast()), Lent(std::ptr::null_mut()));
-        elsewhere(move || {
+        let said = elsewhere(move || {
             let (name, place, space) = lent.all();
             let (found, error, _) = answers.all();
             let (name, place, space, found, error): (
@@ -101,8 +98,9 @@ hook! {
                     found: *mut *mut hostent, error: *mut c_int,
                 ) -> c_int)
             }
-        })
-        .unwrap_or(libc::ECANCELED)
+        });
+        // SAFETY: the caller's places for the answers.
+        said.unwrap_or_else(|failed| unsafe { found_nobody(failed, found, error) })
     }
 
     park fn gethostbyname2_r(
@@ -111,7 +109,7 @@ hook! {
     ) -> c_int {
         let lent = (Lent(name.cast_mut().cast()), Lent(place.cast()), Lent(space.cast()));
         let answers = (Lent(found.cast()), Lent(error.cast()), Lent(std::ptr::null_mut()));
-        elsewhere(move || {
+        let said = elsewhere(move || {
             let (name, place, space) = lent.all();
             let (found, error, _) = answers.all();
             let (name, place, space, found, error): (
@@ -124,8 +122,120 @@ hook! {
                     found: *mut *mut hostent, error: *mut c_int,
                 ) -> c_int)
             }
-        })
-        .unwrap_or(libc::ECANCELED)
+        });
+        // SAFETY: the caller's places for the answers.
+        said.unwrap_or_else(|failed| unsafe { found_nobody(failed, found, error) })
+    }
+}
+
+unsafe extern "C" {
+    /// Where a thread has its `h_errno`.
+    safe fn __h_errno_location() -> *mut c_int;
+}
+
+/// An error that is in `errno`, in the language of `h_errno`.
+const NETDB_INTERNAL: c_int = -1;
+
+fn set_host_error(error: c_int) {
+    // SAFETY: libc's own place for it, which every thread has.
+    unsafe { *__h_errno_location() = error };
+}
+
+/// A look-up that was not made, because of `failed`: what the callers of `gethostbyname_r` find.
+///
+/// # Safety
+/// The places are null, or places.
+unsafe fn found_nobody(failed: c_int, found: *mut *mut hostent, error: *mut c_int) -> c_int {
+    // SAFETY: as promised.
+    unsafe {
+        if let Some(found) = found.as_mut() {
+            *found = std::ptr::null_mut();
+        }
+        if let Some(error) = error.as_mut() {
+            *error = NETDB_INTERNAL;
+        }
+    }
+    set_errno(failed);
+    failed
+}
+
+/// A host that was found, and the memory that it points into.
+struct Host {
+    entry: Box<hostent>,
+    _space: Vec<u64>,
+}
+
+// SAFETY: plain memory, which has one owner, and pointers into that.
+unsafe impl Send for Host {}
+
+thread_local! {
+    /// The last one that was found for somebody of this thread: it stays until the next look-up.
+    static HOST: RefCell<Option<Host>> = const { RefCell::new(None) };
+}
+
+/// gethostbyname(3) and gethostbyname2(3), by their newer forms: libc has one place for the answers of all
+/// threads, and they are given in another thread.
+///
+/// # Safety
+/// The name is one.
+unsafe fn find_host(name: *const c_char, family: Option<c_int>) -> *mut hostent {
+    // SAFETY: as promised.
+    let name = unsafe { CStr::from_ptr(name) }.to_owned();
+    match left_behind(move || look_up(&name, family)) {
+        Ok(Ok(host)) => {
+            let kept = HOST.try_with(|place| -> *mut hostent {
+                &raw mut *place.borrow_mut().insert(host).entry
+            });
+            kept.unwrap_or(std::ptr::null_mut())
+        }
+        Ok(Err((errno, error))) => {
+            set_errno(errno);
+            set_host_error(error);
+            std::ptr::null_mut()
+        }
+        Err(errno) => {
+            set_errno(errno);
+            set_host_error(NETDB_INTERNAL);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Fails with an `errno` and an `h_errno`.
+fn look_up(name: &CStr, family: Option<c_int>) -> Result<Host, (c_int, c_int)> {
+    let mut space = vec![0_u64; 256];
+    loop {
+        // SAFETY: numbers and null pointers.
+        let mut entry: Box<hostent> = Box::new(unsafe { std::mem::zeroed() });
+        let mut answer: *mut hostent = std::ptr::null_mut();
+        let mut failed: c_int = 0;
+        let name: *const c_char = name.as_ptr();
+        let place: *mut hostent = &raw mut *entry;
+        let at: *mut c_char = space.as_mut_ptr().cast();
+        let len: size_t = size_of_val(space.as_slice());
+        let found: *mut *mut hostent = &raw mut answer;
+        let error: *mut c_int = &raw mut failed;
+        // SAFETY: a name, and places for the answers, which live through the call.
+        let said = unsafe {
+            match family {
+                None => next!(gethostbyname_r(
+                    name: *const c_char, place: *mut hostent, at: *mut c_char, len: size_t,
+                    found: *mut *mut hostent, error: *mut c_int,
+                ) -> c_int),
+                Some(family) => next!(gethostbyname2_r(
+                    name: *const c_char, family: c_int, place: *mut hostent, at: *mut c_char, len: size_t,
+                    found: *mut *mut hostent, error: *mut c_int,
+                ) -> c_int),
+            }
+        };
+        match said {
+            libc::ERANGE if space.len() < LIMIT_HOST_WORDS => space = vec![0; 2 * space.len()],
+            0 if !answer.is_null() => return Ok(Host { entry, _space: space }),
+            _ => {
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+                return Err((errno, failed));
+            }
+        }
     }
 }
 
@@ -270,6 +380,7 @@ fn left_behind<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     let landing = Arc::new(Landing { place: Mutex::new(None), wake: wait.waker() });
     let over = Over(Arc::clone(&landing));
     let job = move || {
+        let _place = place; // also if nobody waits any more
         let result = work();
         *over.0.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     };
@@ -277,7 +388,6 @@ fn left_behind<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
         return Err(libc::EAGAIN);
     }
     let ended = wait::told(wait.wait(None));
-    drop(place);
     match landing.take() {
         Some(result) => Ok(result),
         None => {
@@ -298,11 +408,12 @@ fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Re
         let Some(pool) = pool else { return Ok(work()) };
         crate::gate::note_wait();
         let _place = take_place()?;
-        let landing: Arc<Mutex<State<T>>> = Arc::new(Mutex::new(State::Waiting(None)));
+        let landing: Arc<Mutex<State<(T, c_int)>>> = Arc::new(Mutex::new(State::Waiting(None)));
         let over = Lost(Arc::clone(&landing));
         let job = move || {
             let result = work();
-            over.land(State::Done(result));
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            over.land(State::Done((result, errno)));
         };
         if pool.try_run(job).is_err() {
             set_errno(libc::EAGAIN);
@@ -314,7 +425,10 @@ fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Re
                 let mut state = landing.lock().unwrap_or_else(PoisonError::into_inner);
                 match std::mem::replace(&mut *state, State::Waiting(Some(wait.waker()))) {
                     State::Waiting(_) => {}
-                    State::Done(result) => return Ok(result),
+                    State::Done((result, errno)) => {
+                        set_errno(errno);
+                        return Ok(result);
+                    }
                     State::Lost => return Err(libc::EAGAIN),
                 }
             }

@@ -7,6 +7,7 @@
 #[path = "../../../coracle-coro/tests/rows/harness.rs"]
 mod harness;
 
+mod corners;
 mod ending;
 mod helping;
 mod meaning;
@@ -44,6 +45,18 @@ macro_rules! suite {
 
 suite! {
     all: {
+        corners::{
+            s32_accept_where_nobody_comes,
+            s32_descriptors_with_a_later_part,
+            s32_error_after_a_part_is_the_next_calls,
+            s31_number_that_changes_in_a_pause,
+            s31_failed_copy_tells_nobody,
+            s31_close_by_syscall,
+            s32_rare_masks_of_poll,
+            s32_time_of_many_messages,
+            s34_host_stays_what_it_is,
+            s10_cancelled_look_up_of_a_host,
+        }
         ending::{
             s10_cancel_reaches_hooked_calls,
             s10_cancelled_before_the_call,
@@ -109,6 +122,7 @@ suite! {
         }
     }
     real: {
+        corners::{ s32_number_that_was_a_socket }
         streams::{ s32_connect_parks }
         ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread,
             s32_sockets_change_their_owner }
