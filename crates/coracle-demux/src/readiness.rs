@@ -578,7 +578,8 @@ impl<P: Poller> Demux for Adaptor<P> {
             }
         }
         self.runnable.extend(self.again.drain(..));
-        let busy = !self.finished.is_empty() || !self.runnable.is_empty();
+        let drained = self.wakeup.was_drained();
+        let busy = drained || !self.finished.is_empty() || !self.runnable.is_empty();
         let timeout = self.retries.shorten(timeout);
         self.poller.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
         for handle in self.retries.take_due() {

@@ -574,7 +574,8 @@ impl Demux for Uring {
         self.collect();
         // If something is still behind or has failed, the kernel was interrupted: it must be handed over first.
         let unsettled = !self.behind.is_empty() || !self.failed.is_empty();
-        let busy = !self.finished.is_empty() || self.taken < self.arrived.len() || unsettled;
+        let unheard = self.wakeup.was_drained() || !self.finished.is_empty();
+        let busy = unheard || self.taken < self.arrived.len() || unsettled;
         let timeout = self.retries.shorten(timeout);
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
         self.settle();

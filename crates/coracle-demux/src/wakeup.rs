@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, read, retry_on_intr, write};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub(crate) struct Wakeup {
     kind: WakeupKind,
     receiver: Arc<OwnedFd>,
     sender: Arc<OwnedFd>,
+    /// Set by [`drain`](Wakeup::drain).
+    drained: Cell<bool>,
 }
 
 impl Wakeup {
@@ -58,7 +61,7 @@ impl Wakeup {
                 (Arc::new(receiver), Arc::new(sender))
             }
         };
-        Ok(Wakeup { kind, receiver, sender })
+        Ok(Wakeup { kind, receiver, sender, drained: Cell::new(false) })
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -70,11 +73,19 @@ impl Wakeup {
         self.kind == WakeupKind::Eventfd
     }
 
-    /// Forgets the wake-ups that have arrived.
+    /// Forgets the wake-ups that have arrived: also those that came after the wait had ended, for which
+    /// [`was_drained`](Wakeup::was_drained) makes up.
     pub(crate) fn drain(&self) {
+        self.drained.set(true);
         let mut scratch = [0u8; 512];
         // Non-blocking: the last read says EAGAIN. An eventfd is empty after one.
         while matches!(retry_on_intr(|| read(&self.receiver, &mut scratch)), Ok(512)) {}
+    }
+
+    /// Whether wake-ups were forgotten since this was last asked. If so the next wait must not sleep: some of
+    /// them may have been for it.
+    pub(crate) fn was_drained(&self) -> bool {
+        self.drained.replace(false)
     }
 }
 

@@ -100,6 +100,9 @@ fn b4_every_kind_of_wakeup_ends_a_wait_on_every_backend() {
             for _ in 0..3 {
                 waker.wake();
                 demux.wait(None).unwrap(); // would hang
+                waker.wake(); // before anybody has looked at the first
+                assert!(demux.next().is_none());
+                demux.wait(None).unwrap();
                 assert!(demux.next().is_none());
             }
             // More of them than a pipe or a socket has room for: none blocks, and all are used up.

@@ -125,6 +125,7 @@ suite! {
     waiting::{
         b4_wake_from_another_thread_ends_a_wait,
         b4_wake_before_the_wait_is_not_lost,
+        b4_wake_between_wait_and_next_is_not_lost,
         b4_many_wakes_are_no_more_than_one,
         b8_completions_not_taken_are_kept,
         rule_10_wait_of_zero_returns_at_once,

@@ -29,6 +29,18 @@ pub(crate) fn b4_wake_before_the_wait_is_not_lost(h: &mut Harness) {
     }
 }
 
+pub(crate) fn b4_wake_between_wait_and_next_is_not_lost(h: &mut Harness) {
+    let waker = h.demux.waker();
+    for _ in 0..100 {
+        waker.wake();
+        h.demux.wait(None).unwrap();
+        waker.wake(); // before the loop has looked at what ended its wait
+        assert!(h.demux.next().is_none());
+        h.demux.wait(None).unwrap(); // would hang
+        assert!(h.demux.next().is_none());
+    }
+}
+
 pub(crate) fn b4_many_wakes_are_no_more_than_one(h: &mut Harness) {
     let waker = h.demux.waker();
     for _ in 0..100_000 {

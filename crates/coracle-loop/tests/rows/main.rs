@@ -211,6 +211,7 @@ suite! {
         signals::{
             d1_signal_without_a_listener_any_more_is_ignored,
             d1_signal_wakes_a_sleeping_loop,
+            d1_signal_during_its_own_callback_is_heard,
             d1_burst_of_signals_is_heard_at_least_once,
             d2_first_request_to_end_is_graceful,
             d2_second_request_to_end_is_forced_while_the_loop_hangs,

@@ -142,6 +142,22 @@ pub(crate) fn d1_signal_wakes_a_sleeping_loop(h: &Harness) {
     });
 }
 
+pub(crate) fn d1_signal_during_its_own_callback_is_heard(h: &Harness) {
+    h.succeed_in_child(|| {
+        let heard = Cell::new(0);
+        let callback = move |lp: &Loop| {
+            heard.set(heard.get() + 1);
+            match heard.get() {
+                100 => lp.stop(),
+                _ => send_signal(std::process::id(), USR1), // or the loop would sleep for ever
+            }
+        };
+        h.lp.on_signal(USR1, callback).unwrap();
+        send_signal(std::process::id(), USR1);
+        h.lp.run().unwrap();
+    });
+}
+
 pub(crate) fn d1_burst_of_signals_is_heard_at_least_once(h: &Harness) {
     h.succeed_in_child(|| {
         let (_, heard) = listen(&h.lp, USR1);
