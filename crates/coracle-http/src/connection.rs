@@ -35,7 +35,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// After so much was written by one callback it looks whether there is room for more.
 const LOOK_BYTES: u64 = 64 << 10;
@@ -171,10 +171,17 @@ impl Protocol for H1 {
         Ok(())
     }
 
+    /// Nobody is kept any more, but a request that is on its way is answered: one that has come is looked at first,
+    /// and who has not asked anything yet has connected to do so.
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.0.site.stopping.set(true);
-        if self.0.phase.get() == Phase::Head && self.0.seen.get() == 0 {
-            self.0.close(conn);
+        let shared = &self.0;
+        shared.site.stopping.set(true);
+        if shared.phase.get() == Phase::Head && shared.seen.get() == 0 {
+            let wait = match shared.requests.get() {
+                0 => shared.site.settings.stop_timeout,
+                _ => Duration::ZERO,
+            };
+            shared.arm(conn, conn.lp().now() + wait);
         }
         Ok(())
     }

@@ -47,6 +47,9 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may take none of its answer: then the connection is cut.
     pub write_timeout: Duration,
+    /// When the server stops: how long a connection that has not asked anything yet may still do so. Its request may
+    /// be on its way.
+    pub stop_timeout: Duration,
     /// How many bytes of its answer a client must take in a second, on average over a
     /// [write time-out](Settings::write_timeout): else the connection is cut.
     pub min_send_rate: u32,
@@ -83,6 +86,7 @@ impl Default for Settings {
             min_body_rate: 500,
             idle_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(2),
             min_send_rate: 500,
             handler_timeout: None,
             drain: Duration::from_secs(5),
@@ -133,6 +137,7 @@ impl Settings {
             &mut self.body_timeout,
             &mut self.idle_timeout,
             &mut self.write_timeout,
+            &mut self.stop_timeout,
             &mut self.drain,
         ] {
             *time = (*time).min(LONGEST);

@@ -6,19 +6,36 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// No case takes longer than this, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Epoll, Backend::Poll, Backend::Select];
 
+fn address(running: &Running) -> SocketAddr {
+    running.local_addresses()[0].ip().expect("an IP address")
+}
+
 fn connect(running: &Running) -> TcpStream {
-    let address: SocketAddr = running.local_addresses()[0].ip().expect("an IP address");
-    let stream = TcpStream::connect(address).expect("it listens");
+    let stream = TcpStream::connect(address(running)).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     stream
+}
+
+/// How many connections it has accepted.
+fn opened(running: &Running) -> u64 {
+    running.handle().stats().opened
+}
+
+/// Waits until it is so.
+fn eventually(is_so: impl Fn() -> bool) {
+    let patience = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < patience, "it never is");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What comes until the end.
@@ -43,13 +60,17 @@ fn answer(stream: &mut TcpStream) -> String {
 fn q4_stopping_server_finishes_what_is_under_way() {
     for backend in BACKENDS {
         let begun = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&begun);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (count, may_end) = (Arc::clone(&begun), Arc::clone(&stopped));
         let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let settings = Settings { stop_timeout: PATIENCE, ..Settings::default() };
         let running = server
+            .settings(settings)
+            .drain(PATIENCE)
             .start(move |req: &Request<'_>| {
                 count.fetch_add(1, Ordering::SeqCst);
-                if req.path() == "/slow" {
-                    coracle_coro::sleep(Duration::from_millis(200)).expect("it is not cancelled");
+                while req.path() == "/slow" && !may_end.load(Ordering::SeqCst) {
+                    coracle_coro::sleep(Duration::from_millis(1)).expect("it is not cancelled");
                 }
                 "done!"
             })
@@ -57,24 +78,38 @@ fn q4_stopping_server_finishes_what_is_under_way() {
         let mut idle = connect(&running);
         idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert!(answer(&mut idle).ends_with("\r\n\r\ndone!"));
-        let silent = connect(&running);
+        let mut new = connect(&running);
         let mut slow = connect(&running);
         slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let patience = Instant::now() + PATIENCE;
-        while begun.load(Ordering::SeqCst) < 2 {
-            assert!(Instant::now() < patience, "the request does not arrive");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually(|| begun.load(Ordering::SeqCst) == 2 && opened(&running) == 3);
         running.stop();
-        let text = rest(slow);
-        assert!(
-            text.contains("\r\nconnection: close\r\n") && text.ends_with("\r\n\r\ndone!"),
-            "{text}"
-        );
-        assert_eq!((rest(idle), rest(silent)), (String::new(), String::new()));
+        assert_eq!(rest(idle), "", "who waits for nothing is told at once");
+        let address = address(&running);
+        eventually(|| TcpStream::connect(address).is_err()); // every loop has been told
+        stopped.store(true, Ordering::SeqCst);
+        new.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        for text in [rest(slow), rest(new)] {
+            assert!(text.contains("\r\nconnection: close\r\n"), "{text}");
+            assert!(text.ends_with("\r\n\r\ndone!"), "{text}");
+        }
         let requests = running.stats().requests;
         running.join().unwrap();
-        assert_eq!(requests, 2, "{backend}");
+        assert_eq!(requests, 3, "{backend}");
+    }
+}
+
+#[test]
+fn q4_stopping_server_does_not_wait_for_who_says_nothing() {
+    for backend in BACKENDS {
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let settings = Settings { stop_timeout: Duration::from_millis(1), ..Settings::default() };
+        let running = server.settings(settings).drain(100 * PATIENCE).start(|_: &Request<'_>| "");
+        let running = running.unwrap();
+        let silent = connect(&running);
+        eventually(|| opened(&running) == 1);
+        running.stop();
+        assert_eq!(rest(silent), "");
+        running.join().unwrap();
     }
 }
 
