@@ -18,6 +18,7 @@ mod report;
 mod tally;
 mod worker;
 
+use crate::say;
 use coracle::demux::{Address, Backend};
 use coracle::net::ToAddresses;
 use coracle::{Loop, LoopHandle};
@@ -95,7 +96,7 @@ pub(crate) fn run(options: &LoadOptions) -> io::Result<()> {
     let run = Run::start(options, &addresses)?;
     let report = run.finish()?;
     if options.json {
-        println!("{}", report.json())
+        say(report.json())
     } else {
         print!("{}", report.text())
     }

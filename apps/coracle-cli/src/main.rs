@@ -19,7 +19,8 @@ use coracle::demux::Address;
 use coracle::net::{Protocol, Server, ToAddresses, Worker};
 use listening::Listening;
 use options::{ServeOptions, announce, announce_processes};
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use style::Style;
@@ -260,5 +261,10 @@ fn serve_protocol<P: Protocol>(
 
 /// Says that a server has ended as it should, if it has.
 fn stopped(name: &str, ended: io::Result<()>) -> io::Result<()> {
-    ended.inspect(|()| println!("coracle {name}: stopped"))
+    ended.inspect(|()| say(format_args!("coracle {name}: stopped")))
+}
+
+/// Says something to who has started the program. If nobody listens any more, that is no reason to end.
+pub(crate) fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stdout(), "{line}");
 }

@@ -1,5 +1,6 @@
 //! What all servers of the program have in common on the command line.
 
+use crate::say;
 use crate::style::Style;
 use coracle::demux::Backend;
 use coracle::net::{Address, Server, ServerHandle, available_cores};
@@ -93,17 +94,17 @@ fn tell_of(name: &str, addresses: &[Address], backend: Backend, workforce: &str)
         if let Some(ip) = address.ip() {
             let host =
                 if ip.ip().is_unspecified() { "127.0.0.1".into() } else { ip.ip().to_string() };
-            println!("talk to it: nc {host} {}; stop it: Ctrl-C", ip.port());
+            say(format_args!("talk to it: nc {host} {}; stop it: Ctrl-C", ip.port()));
         }
         if let Some(path) = address.path() {
-            println!("talk to it: nc -U {}; stop it: Ctrl-C", path.display());
+            say(format_args!("talk to it: nc -U {}; stop it: Ctrl-C", path.display()));
         }
     }
 }
 
 /// The first line of every server.
 pub(crate) fn tell_where(name: &str, address: &Address, backend: Backend, workforce: &str) {
-    println!("coracle {name}: listening on {address}, on {backend}, {workforce}");
+    say(format_args!("coracle {name}: listening on {address}, on {backend}, {workforce}"));
 }
 
 /// So many of something, in words.

@@ -23,7 +23,7 @@ mod whole;
 pub(crate) use arguments::Arguments;
 
 use crate::options::{count, tell_where};
-use crate::stopped;
+use crate::{say, stopped};
 use coracle::demux::Backend;
 use coracle::http;
 use coracle::http::middleware::AccessLog;
@@ -110,7 +110,7 @@ pub(crate) fn check(config: &Path) -> io::Result<()> {
         hosts => format!(", {}", count(hosts, "host")),
     };
     let addresses = setup.options.addresses(ADDRESS).join(", ");
-    println!("{} is fine: it serves on {addresses}{hosts}", config.display());
+    say(format_args!("{} is fine: it serves on {addresses}{hosts}", config.display()));
     Ok(())
 }
 
@@ -124,12 +124,12 @@ fn announce(
     for address in addresses {
         tell_where("serve", address, backend, workforce);
         match (browser::url(address), address.path()) {
-            (Some(url), _) => println!("look at it: {url}; stop it: Ctrl-C"),
+            (Some(url), _) => say(format_args!("look at it: {url}; stop it: Ctrl-C")),
             (None, Some(path)) => {
                 let path = path.display();
-                println!(
+                say(format_args!(
                     "look at it: curl --unix-socket {path} http://localhost/; stop it: Ctrl-C"
-                );
+                ));
             }
             (None, None) => {}
         }

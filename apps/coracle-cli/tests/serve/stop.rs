@@ -2,10 +2,11 @@
 
 use crate::client::{Dir, ask_on, get, serve_dir};
 use crate::program::{PATIENCE, Program, coracle, eventually, pattern};
-use rustix::process::Signal;
-use std::io::{Read, Write};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 pub(crate) fn q4_answer_under_way_is_finished(backend: &str) {
     let dir = Dir::with(&[("index.html", "ahoy")]);
@@ -72,4 +73,17 @@ pub(crate) fn q1_several_listens(backend: &str) {
     assert_eq!(get(&server, "/").text(), "ahoy");
     over_unix();
     assert!(server.end().status.success());
+}
+
+#[test]
+fn q1_nobody_has_to_read_what_it_says() {
+    let dir = Dir::with(&[("index.html", "ahoy")]);
+    let mut command = coracle();
+    command.arg("serve").arg(dir.file("")).args(["--listen", "127.0.0.1:0"]);
+    let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stdout.take().unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    drop(said); // as `| head -1` does
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
 }
