@@ -26,8 +26,9 @@ pub(crate) struct Select {
     /// What the kernel has left of it.
     readable: Vec<FdSetElement>,
     writable: Vec<FdSetElement>,
-    /// The adaptor's key of each descriptor.
-    keys: Vec<u64>,
+    /// For each number: who waits for it, by the adaptor's key, and what for. More than one does if a number is
+    /// lent that is also the loop's own.
+    waiting: Vec<Vec<(u64, Interest)>>,
     /// What the last wait found, not yet handed out.
     events: Vec<(u64, Readiness)>,
 }
@@ -41,13 +42,31 @@ impl Default for Select {
             write: empty.clone(),
             readable: empty.clone(),
             writable: empty,
-            keys: vec![0; FD_SETSIZE],
+            waiting: vec![Vec::new(); FD_SETSIZE],
             events: Vec::new(),
         }
     }
 }
 
 impl Select {
+    /// Somebody waits for this from here on, for nothing else, and not at all if it is empty. The others who
+    /// wait for the number go on.
+    fn set(&mut self, fd: RawFd, key: u64, interest: Interest) {
+        let waiting = &mut self.waiting[fd as usize];
+        waiting.retain(|(other, _)| *other != key);
+        if !interest.is_empty() {
+            waiting.push((key, interest));
+        }
+        for (set, wanted) in [(&mut self.read, Interest::READ), (&mut self.write, Interest::WRITE)]
+        {
+            if waiting.iter().any(|(_, interest)| interest.contains(wanted)) {
+                fd_set_insert(set, fd);
+            } else {
+                fd_set_remove(set, fd);
+            }
+        }
+    }
+
     /// Somebody has closed a descriptor that was lent, and is waited for: it is ready for anything, since
     /// nothing on it would wait. As poll(2) says of each by itself.
     #[cold]
@@ -61,7 +80,8 @@ impl Select {
                 fd_set_remove(&mut self.read, fd);
                 fd_set_remove(&mut self.write, fd);
                 let all = Readiness::READ | Readiness::WRITE | Readiness::ERROR;
-                self.events.push((self.keys[fd as usize], all));
+                let waiting = self.waiting[fd as usize].drain(..);
+                self.events.extend(waiting.map(|(key, _)| (key, all)));
             }
         }
     }
@@ -92,10 +112,8 @@ impl Poller for Select {
         Ok(())
     }
 
-    fn add(&mut self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
-        self.check(fd)?;
-        self.keys[fd.as_raw_fd() as usize] = key;
-        Ok(())
+    fn add(&mut self, fd: BorrowedFd<'_>, _key: u64) -> io::Result<()> {
+        self.check(fd)
     }
 
     fn watch(
@@ -105,30 +123,12 @@ impl Poller for Select {
         interest: Interest,
         _ask_again: bool,
     ) -> io::Result<()> {
-        let fd = fd.as_raw_fd();
-        if interest.is_empty() && self.keys[fd as usize] != key {
-            return Ok(()); // the number is somebody else's by now
-        }
-        self.keys[fd as usize] = key;
-        for (set, wanted) in [(&mut self.read, Interest::READ), (&mut self.write, Interest::WRITE)]
-        {
-            if interest.contains(wanted) {
-                fd_set_insert(set, fd);
-            } else {
-                fd_set_remove(set, fd);
-            }
-        }
+        self.set(fd.as_raw_fd(), key, interest);
         Ok(())
     }
 
     fn remove(&mut self, fd: BorrowedFd<'_>, key: u64, _closing: bool) {
-        let fd = fd.as_raw_fd();
-        if self.keys[fd as usize] != key {
-            return; // the number is somebody else's by now
-        }
-        for set in [&mut self.read, &mut self.write] {
-            fd_set_remove(set, fd);
-        }
+        self.set(fd.as_raw_fd(), key, Interest::empty());
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -157,10 +157,16 @@ impl Poller for Select {
             }
             Err(error) => return Err(error.into()),
         }
-        let sets = [(&self.readable, Readiness::READ), (&self.writable, Readiness::WRITE)];
-        for (set, readiness) in sets {
-            let ready = FdSetIter::new(set);
-            self.events.extend(ready.map(|fd| (self.keys[fd as usize], readiness)));
+        let sets = [
+            (&self.readable, Interest::READ, Readiness::READ),
+            (&self.writable, Interest::WRITE, Readiness::WRITE),
+        ];
+        for (set, wanted, readiness) in sets {
+            for fd in FdSetIter::new(set) {
+                let waiting = self.waiting[fd as usize].iter();
+                let told = waiting.filter(|(_, interest)| interest.contains(wanted));
+                self.events.extend(told.map(|&(key, _)| (key, readiness)));
+            }
         }
         self.events.reverse(); // they are handed out from the end
         Ok(())

@@ -219,6 +219,52 @@ fn a11_lent_descriptors_are_polled_and_reclaimed() {
     }
 }
 
+/// Two who wait for one number do not know of each other: each is told what it waits for, and the end of one is not
+/// the end of the other. epoll has a number once, and refuses the second.
+#[test]
+fn a11_one_number_may_be_waited_for_twice_or_is_refused() {
+    let _shared = shared();
+    for backend in REAL {
+        let mut demux = open(backend, |_| ());
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        let (one, two) = (demux.lend(b.as_fd()).unwrap(), demux.lend(b.as_fd()).unwrap());
+        let poll = |handle, interest| Operation::Poll { handle, interest };
+        let next = |demux: &mut dyn Demux| drive(demux, |demux| demux.next());
+        let first = pending(demux.submit(poll(one, Interest::READ)));
+        match demux.submit(poll(two, Interest::READ)) {
+            Submitted::Done(finished) => {
+                assert_eq!(backend, Backend::Epoll);
+                let error = finished.result.unwrap_err().raw_os_error();
+                assert_eq!(error, Some(Errno::EXIST.raw_os_error()));
+            }
+            Submitted::Pending(second) => {
+                demux.cancel(second);
+                assert_eq!(next(&mut *demux).token, second);
+                let second = pending(demux.submit(poll(two, Interest::WRITE)));
+                assert_eq!(next(&mut *demux).token, second);
+            }
+        }
+        demux.reclaim(two);
+        a.write_all(b"x").unwrap();
+        let told = next(&mut *demux);
+        assert_eq!(told.token, first, "{backend}");
+        assert!(
+            matches!(told.result.unwrap(), Outcome::Ready(ready) if ready.contains(Readiness::READ))
+        );
+        b.read_exact(&mut [0]).unwrap();
+        if backend != Backend::Epoll {
+            let two = demux.lend(b.as_fd()).unwrap();
+            let mut both = [one, two].map(|one| pending(demux.submit(poll(one, Interest::READ))));
+            a.write_all(b"y").unwrap();
+            let mut told = [next(&mut *demux).token, next(&mut *demux).token];
+            both.sort();
+            told.sort();
+            assert_eq!(told, both, "{backend}");
+        }
+        assert_eq!(demux.in_flight(), 0);
+    }
+}
+
 #[test]
 fn a11_pipes_send_and_receive() {
     let _shared = shared();
