@@ -46,6 +46,14 @@ pub(crate) fn set_errno(error: c_int) {
     unsafe { *libc::__errno_location() = error };
 }
 
+/// Says something on standard error, whatever becomes of it.
+#[cold]
+pub(crate) fn tell(text: &str) {
+    let arguments = [libc::STDERR_FILENO as usize, text.as_ptr().addr(), text.len()];
+    // SAFETY: so many bytes, which live through the call.
+    let _ = unsafe { call(libc::SYS_write, arguments) };
+}
+
 /// Whether this is a signal handler that runs on the stack that was set apart for them.
 #[cold]
 pub(crate) fn is_on_signal_stack() -> bool {

@@ -3,8 +3,9 @@
 //! cancellation point of pthread's, with its `errno`.
 #![allow(unsafe_code)]
 
+use crate::raw;
 use std::ffi::{CStr, c_void};
-use std::io::Write;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -49,9 +50,12 @@ impl Next {
     fn find(&self) -> *mut c_void {
         let found = next(self.name);
         if found.is_null() {
-            let text =
-                format!("coracle: libc has no {:?}, which was called: aborting\n", self.name);
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            let name = self.name.to_string_lossy();
+            let text = format!(
+                "coracle: {name} was called, and libc's own cannot be found: aborting; link the program \
+                 dynamically, or leave out the feature `hook`\n"
+            );
+            raw::tell(&text); // std's way to standard error is a call of ours, too
             std::process::abort();
         }
         self.found.store(found, Ordering::Relaxed);
@@ -69,6 +73,22 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
 pub(crate) fn first(name: &CStr) -> *mut c_void {
     // SAFETY: as above.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Whether an address is in the program or library that this code is in.
+pub(crate) fn is_of_this_file(address: *const c_void) -> bool {
+    let own = file_of(is_of_this_file as *const c_void);
+    own.is_some() && file_of(address) == own
+}
+
+/// Where the file is loaded that has something at this address.
+fn file_of(address: *const c_void) -> Option<usize> {
+    let mut found = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: an address, which is only compared, and a place for the answer, which is filled unless that is zero.
+    unsafe {
+        let known = libc::dladdr(address, found.as_mut_ptr()) != 0;
+        known.then(|| found.assume_init().dli_fbase.addr())
+    }
 }
 
 /// Defines functions with the names of libc's.

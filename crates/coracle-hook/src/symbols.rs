@@ -20,14 +20,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Symbol> {
     crate::TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// The names that are not in place, and why: with `first` and `next`, what the linker says.
+/// The names that are not in place, and why: `is_ours`, whether others are given ours; `next`, what is behind it.
 pub(crate) fn missing(
-    first: impl Fn(&CStr) -> usize,
+    is_ours: impl Fn(&Symbol) -> bool,
     next: impl Fn(&CStr) -> usize,
 ) -> Vec<String> {
     let problem = |symbol: &Symbol| {
         let name = symbol.name.to_string_lossy();
-        if first(symbol.name) != (symbol.address)() {
+        if !is_ours(symbol) {
             Some(format!("{name} (others are given another one)"))
         } else if next(symbol.name) == 0 && !OPTIONAL.contains(&symbol.name) {
             Some(format!("{name} (libc's own cannot be found)"))
@@ -45,7 +45,14 @@ pub(crate) fn resolve() {
 
 /// Those of this process.
 pub(crate) fn missing_here() -> Vec<String> {
-    missing(|name| real::first(name).addr(), |name| real::next(name).addr())
+    missing(is_ours_here, |name| real::next(name).addr())
+}
+
+/// In a library that was loaded, even the address of our own function is what others are given. So it is looked at,
+/// too, in which file that is.
+fn is_ours_here(symbol: &Symbol) -> bool {
+    let first = real::first(symbol.name);
+    first.addr() == (symbol.address)() && real::is_of_this_file(first)
 }
 
 #[cfg(test)]
@@ -60,14 +67,20 @@ mod tests {
 
     #[test]
     fn s33_symbol_that_others_are_given_elsewhere_is_told() {
-        let found = missing(|_| 1, |_| 1);
+        let found = missing(|_| false, |_| 1);
         assert_eq!(found.len(), all().count());
         assert!(found.iter().any(|one| one == "recv (others are given another one)"), "{found:?}");
     }
 
     #[test]
+    fn s33_libcs_own_is_not_taken_for_ours() {
+        let libcs = |symbol: &Symbol| real::is_of_this_file(real::next(symbol.name));
+        assert!(!all().any(libcs));
+    }
+
+    #[test]
     fn s33_symbol_without_one_behind_it_is_told() {
-        let found = missing(|name| real::first(name).addr(), |_| 0);
+        let found = missing(is_ours_here, |_| 0);
         assert_eq!(found.len(), all().count() - OPTIONAL.len());
         assert!(found.iter().any(|one| one == "recv (libc's own cannot be found)"), "{found:?}");
         assert!(!found.iter().any(|one| one.starts_with("epoll_pwait2")), "{found:?}");

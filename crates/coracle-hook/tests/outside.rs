@@ -3,29 +3,23 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
-/// A few of them, from every corner.
-const SOME: &[&str] = &[
-    "accept4",
-    "clock_nanosleep",
-    "close",
-    "connect",
-    "epoll_wait",
-    "getaddrinfo",
-    "poll",
-    "read",
-    "recv",
-    "recvmsg",
-    "select",
-    "send",
-    "sendmmsg",
-    "syscall",
-    "waitpid",
-    "write",
-    "writev",
-];
+/// All of them, as the sources have them.
+fn symbols() -> BTreeSet<String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = fs::read_dir(sources).expect("sources").map(|file| file.expect("a file").path());
+    let texts: Vec<String> =
+        files.map(|file| fs::read_to_string(file).expect("a source")).collect();
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let name = |line: &str| {
+        let rest = line.strip_prefix("    park fn ").or(line.strip_prefix("    always fn "))?;
+        rest.split_once('(').map(|(name, _)| name.to_owned())
+    };
+    lines.filter_map(name).collect()
+}
 
 /// The folder of this workspace.
 fn root() -> PathBuf {
@@ -38,8 +32,8 @@ fn target() -> PathBuf {
     own.ancestors().nth(3).expect("a target folder").to_owned()
 }
 
-/// Builds a program with these features of coracle's, and has it say what it has to say; and the program.
-fn build(name: &str, features: &str, main: &str) -> (PathBuf, String) {
+/// Makes a package with these features of coracle's, and says where.
+fn package(name: &str, features: &str, main: &str) -> PathBuf {
     let folder = target().join("outside").join(name);
     fs::create_dir_all(folder.join("src")).expect("a folder");
     let root = root();
@@ -51,15 +45,29 @@ fn build(name: &str, features: &str, main: &str) -> (PathBuf, String) {
     fs::write(folder.join("src/main.rs"), main).expect("a program");
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))
         .expect("the versions of the workspace");
-    let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--offline"])
-        .current_dir(&folder)
+    folder
+}
+
+/// Has cargo do something with it.
+fn cargo(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO"))
+        .args([arguments[0], "--quiet", "--offline"])
+        .args(&arguments[1..])
+        .current_dir(folder)
         .env("CARGO_TARGET_DIR", target())
         .env_remove("RUSTFLAGS")
         .output()
-        .expect("cargo");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} failed:\n{told}");
+        .expect("cargo")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Builds a program with these features of coracle's, and has it say what it has to say; and the program.
+fn build(name: &str, features: &str, main: &str) -> (PathBuf, String) {
+    let output = cargo(&package(name, features, main), &["run"]);
+    assert!(output.status.success(), "{name} failed:\n{}", errors(&output));
     (target().join("debug").join(name), String::from_utf8(output.stdout).expect("text"))
 }
 
@@ -95,9 +103,11 @@ fn s33_program_with_the_feature_has_the_symbols() {
     "#;
     let (program, said) = build("outside-hooked", "\"hook\"", main);
     assert!(said.starts_with("hooks are enabled, by src/main.rs:5:"), "{said}");
-    let exported = exported(&program);
-    let missing: Vec<_> = SOME.iter().filter(|name| !exported.contains(**name)).collect();
+    let (symbols, exported) = (symbols(), exported(&program));
+    let missing: Vec<_> = symbols.difference(&exported).collect();
     assert!(missing.is_empty(), "not exported: {missing:?}");
+    // The program has counted them, too: none is left out here.
+    assert!(said.contains(&format!(" {} functions", symbols.len())), "{} of {said}", symbols.len());
 }
 
 #[test]
@@ -111,7 +121,84 @@ fn s33_program_without_the_feature_has_none() {
     "#;
     let (program, said) = build("outside-plain", "", main);
     assert_eq!(said, "fine\n");
-    let exported = exported(&program);
-    let unwanted: Vec<_> = SOME.iter().filter(|name| exported.contains(**name)).collect();
+    let (symbols, exported) = (symbols(), exported(&program));
+    let unwanted: Vec<_> = symbols.intersection(&exported).collect();
     assert!(unwanted.is_empty(), "exported: {unwanted:?}");
+}
+
+/// A library that brings the hooks with it is loaded by a program that has libc's own already: everybody else was
+/// given those. It is told so, by name, and nothing is enabled.
+#[test]
+fn s33_library_that_is_loaded_cannot_enable_hooks() {
+    let main = r#"
+        use std::ffi::{CStr, CString, c_char, c_int, c_void};
+        unsafe extern "C" {
+            fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+            fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+            fn dlerror() -> *const c_char;
+        }
+        fn main() {
+            let name = CString::new(std::env::args().nth(1).unwrap()).unwrap();
+            // SAFETY: a library of ours, and a function of this type in it.
+            unsafe {
+                let library = dlopen(name.as_ptr(), 2);
+                assert!(!library.is_null(), "{:?}", CStr::from_ptr(dlerror()));
+                let enable = dlsym(library, c"enable_there".as_ptr());
+                assert!(!enable.is_null());
+                let enable: extern "C" fn() -> c_int = std::mem::transmute(enable);
+                std::process::exit(enable());
+            }
+        }
+    "#;
+    let folder = package("outside-loading", "\"hook\"", main);
+    let library = r#"
+        #[unsafe(no_mangle)]
+        extern "C" fn enable_there() -> i32 {
+            let enabled = std::panic::catch_unwind(|| {
+                // SAFETY: nothing else is done.
+                unsafe { coracle::hook::enable() }
+            });
+            assert_eq!(enabled.is_ok(), coracle::hook::status().enabled);
+            eprintln!("{}", coracle::hook::status());
+            if enabled.is_ok() { 0 } else { 42 }
+        }
+    "#;
+    fs::write(folder.join("src/lib.rs"), library).expect("a library");
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+    let library = "\n[lib]\nname = \"outside_loaded\"\ncrate-type = [\"cdylib\"]\n";
+    fs::write(folder.join("Cargo.toml"), manifest + library).expect("a manifest");
+    let built = cargo(&folder, &["build"]);
+    assert!(built.status.success(), "{}", errors(&built));
+    let folder = target().join("debug");
+    let ran = Command::new(folder.join("outside-loading"))
+        .arg(folder.join("liboutside_loaded.so"))
+        .output()
+        .expect("it starts");
+    let said = errors(&ran);
+    assert_eq!(ran.status.code(), Some(42), "{said}");
+    assert!(said.contains("cannot enable coracle's hooks: "), "{said}");
+    assert!(said.contains("recv (others are given another one)"), "{said}");
+    assert!(said.contains("\nhooks are not in place: "), "{said}");
+}
+
+/// Linked statically, there is nothing behind our names. The linker refuses that; and if it is talked into it, the
+/// program ends with the first call, which std makes before `main`, and says why.
+#[test]
+fn s33_static_program_cannot_enable_hooks() {
+    let main = "fn main() { unsafe { coracle::hook::enable() } }";
+    let folder = package("outside-static", "\"hook\"", main);
+    let link = ["rustc", "--", "-C", "target-feature=+crt-static"];
+    let built = cargo(&folder, &link);
+    assert!(!built.status.success());
+    assert!(errors(&built).contains("getaddrinfo"), "{}", errors(&built));
+    let talked = [&link[..], &["-C", "link-arg=-Wl,--allow-multiple-definition"]].concat();
+    let built = cargo(&folder, &talked);
+    assert!(built.status.success(), "{}", errors(&built));
+    let ran = Command::new(target().join("debug/outside-static")).output().expect("it starts");
+    let said = errors(&ran);
+    assert_eq!(ran.status.signal(), Some(6), "{:?} {said}", ran.status); // it has aborted
+    assert!(
+        said.contains("libc's own cannot be found: aborting; link the program dynamically"),
+        "{said}"
+    );
 }

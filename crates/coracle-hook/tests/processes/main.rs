@@ -5,6 +5,7 @@
 mod child;
 
 mod mixing;
+mod telling;
 
 use coracle_coro::seeing::Watchdog;
 use coracle_coro::{run, run_on, spawn, yield_now};

@@ -1,14 +1,11 @@
 //! Descriptors of std's, of loops and of children: numbers that go from one to another.
 
 use super::{MS, alone, open, switch_on};
-use coracle_coro::{in_span, net, run, run_on, spawn, yield_now};
+use coracle_coro::{net, run, run_on, spawn, yield_now};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 fn is_open(fd: i32) -> bool {
     // SAFETY: a number.
@@ -18,7 +15,6 @@ fn is_open(fd: i32) -> bool {
 /// A socket of std's that was waited for, closed by another thread; and one of the loop's own has its number.
 fn number_goes_to_the_loop(backend: &str) {
     switch_on();
-    let select = backend == "select"; // two cannot wait for one number there
     run_on(&open(backend).expect("a loop"), move || {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let near = TcpStream::connect(listener.local_addr()?)?;
@@ -58,12 +54,10 @@ fn number_goes_to_the_loop(backend: &str) {
             own
         });
         yield_now();
-        if !select {
-            // Somebody looks at the number, for a moment.
-            let mut list = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            // SAFETY: a list of one.
-            assert_eq!(unsafe { libc::poll(list.as_mut_ptr(), 1, 5) }, 0);
-        }
+        // Somebody looks at the number, for a moment.
+        let mut list = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: a list of one.
+        assert_eq!(unsafe { libc::poll(list.as_mut_ptr(), 1, 5) }, 0);
         far.as_ref().expect("a socket").write_all(b"ahoy")?;
         drop(reading.join().expect("it reads on"));
         assert_eq!(far.as_mut().expect("a socket").read(&mut [0; 4])?, 0);
@@ -90,63 +84,6 @@ fn s32_number_goes_to_the_loop_on_poll() {
 #[test]
 fn s32_number_goes_to_the_loop_on_select() {
     alone("mixing::s32_number_goes_to_the_loop_on_select", || number_goes_to_the_loop("select"));
-}
-
-/// Has calls of its own that wait, whenever a span is entered or left.
-struct Waits(AtomicU32);
-
-impl Subscriber for Waits {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {}
-
-    fn enter(&self, _: &Id) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(MS);
-    }
-
-    fn exit(&self, _: &Id) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(MS);
-    }
-}
-
-#[test]
-fn s32_subscriber_that_waits_breaks_no_wait() {
-    alone("mixing::s32_subscriber_that_waits_breaks_no_wait", || {
-        switch_on();
-        tracing::subscriber::set_global_default(Waits(AtomicU32::new(0))).expect("the first");
-        run(|| {
-            let (mut reader, mut writer) = io::pipe()?;
-            let reading = spawn(move || {
-                in_span(&tracing::info_span!("reading"), || {
-                    (0..5)
-                        .map(|_| {
-                            let mut word = [0; 4];
-                            reader.read_exact(&mut word).map(|()| word)
-                        })
-                        .collect::<io::Result<Vec<_>>>()
-                })
-            });
-            for _ in 0..5 {
-                thread::sleep(2 * MS);
-                writer.write_all(b"ahoy")?;
-            }
-            assert_eq!(reading.join().expect("it reads")?, vec![*b"ahoy"; 5]);
-            Ok(())
-        })
-        .expect("run");
-    });
 }
 
 /// A child that has our memory and descriptors of its own, until it starts a program: what it closes is open here.

@@ -1,7 +1,9 @@
 //! Corners of what calls mean: errors after a part, descriptors in the middle, numbers that change under a wait.
 
 use crate::harness::{ECANCELED, HOUR, Harness};
-use crate::helping::{Folder, as_in_a_thread, number, pair, said};
+use crate::helping::{
+    Folder, as_in_a_thread, number, pair, receive_with_descriptor, said, send_with_descriptor,
+};
 use coracle_coro::{spawn, timeout, yield_now};
 use libc::{c_char, c_int, hostent};
 use std::io::{self, Read, Write};
@@ -49,41 +51,15 @@ pub(crate) fn s32_descriptors_with_a_later_part(h: &Harness) {
         let (mut reader, writer) = io::pipe()?;
         let receiving = spawn(move || {
             let mut space = [0_u8; 8];
-            let mut parts = [libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: 8 }];
-            let mut control = [0_u64; 8];
-            // SAFETY: a message with space for bytes and control messages; all of it lives through the call.
-            unsafe {
-                let mut message: libc::msghdr = zeroed();
-                (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), 1);
-                message.msg_control = control.as_mut_ptr().cast();
-                message.msg_controllen = size_of_val(&control);
-                let got = said(
-                    libc::recvmsg(far.as_raw_fd(), &raw mut message, libc::MSG_WAITALL) as i64
-                );
-                let header = libc::CMSG_FIRSTHDR(&raw const message);
-                assert!(!header.is_null(), "no descriptor has come");
-                let number = libc::CMSG_DATA(header).cast::<c_int>().read_unaligned();
-                (got, space, OwnedFd::from_raw_fd(number))
-            }
+            let (got, passed) = receive_with_descriptor(&far, &mut space);
+            (got, space, passed)
         });
         yield_now();
         (&near).write_all(b"ahoy")?;
         coracle_coro::sleep(3 * MS)?;
         let mut parts = [libc::iovec { iov_base: b"crew".as_ptr().cast_mut().cast(), iov_len: 4 }];
-        let mut control = [0_u64; 8];
-        // SAFETY: a message of one stretch, with one descriptor; all of it lives through the call.
-        let sent = unsafe {
-            let mut message: libc::msghdr = zeroed();
-            (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), 1);
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(4) as usize;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
-            libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(writer.as_raw_fd());
-            said(libc::sendmsg(near.as_raw_fd(), &raw const message, 0) as i64)
-        };
+        // SAFETY: bytes that are always there.
+        let sent = unsafe { send_with_descriptor(&near, &mut parts, &writer) };
         assert_eq!(sent, Ok(4));
         let (got, space, passed) = receiving.join().expect("it receives");
         assert_eq!((got, &space), (Ok(8), b"ahoycrew"));

@@ -4,7 +4,9 @@ use crate::harness::Harness;
 use coracle_coro::spawn;
 use std::fmt::Debug;
 use std::io;
+use std::mem::zeroed;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -56,6 +58,54 @@ pub(crate) fn said(answer: impl TryInto<i64>) -> Result<i64, i32> {
 /// The error number of something of std's.
 pub(crate) fn number<T: Debug>(result: io::Result<T>) -> Result<T, i32> {
     result.map_err(|error| error.raw_os_error().unwrap_or(-1))
+}
+
+/// Sends a message of these stretches, and a descriptor with it.
+///
+/// # Safety
+/// The stretches are there until it returns.
+pub(crate) unsafe fn send_with_descriptor(
+    socket: &impl AsRawFd,
+    parts: &mut [libc::iovec],
+    passed: &impl AsRawFd,
+) -> Result<i64, i32> {
+    let mut control = [0_u64; 8];
+    // SAFETY: a message of the caller's stretches, with one descriptor; all of it lives through the call.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(4) as usize;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
+        libc::CMSG_DATA(header).cast::<libc::c_int>().write_unaligned(passed.as_raw_fd());
+        said(libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) as i64)
+    }
+}
+
+/// Receives until `space` is full, and the descriptor that comes with it.
+pub(crate) fn receive_with_descriptor(
+    socket: &impl AsRawFd,
+    space: &mut [u8],
+) -> (Result<i64, i32>, OwnedFd) {
+    let mut parts = [libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() }];
+    let mut control = [0_u64; 8];
+    // SAFETY: a message with space for bytes and control messages; all of it lives through the call. The
+    // descriptor that has come is nobody else's.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        let got =
+            said(libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_WAITALL) as i64);
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        assert!(!header.is_null(), "no descriptor has come");
+        let number = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
+        (got, OwnedFd::from_raw_fd(number))
+    }
 }
 
 /// A folder of its own, which is removed at the end.

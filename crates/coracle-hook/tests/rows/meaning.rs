@@ -1,13 +1,15 @@
 //! The meaning of calls is the kernel's: the same script, in a thread and in a coroutine, says the same.
 
 use crate::harness::Harness;
-use crate::helping::{as_in_a_thread, number, pair, said};
+use crate::helping::{
+    as_in_a_thread, number, pair, receive_with_descriptor, said, send_with_descriptor,
+};
 use coracle_coro::{spawn, yield_now};
 use libc::{c_int, c_void};
 use std::io::{self, Read, Write};
 use std::mem::zeroed;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
@@ -248,39 +250,13 @@ pub(crate) fn s32_messages_with_descriptors(h: &Harness) {
                     iov_len: LEN - 10,
                 },
             ];
-            let mut control = [0_u64; 8];
-            // SAFETY: a message of two stretches, with one descriptor; all of it lives through the call.
-            let sent = unsafe {
-                let mut message: libc::msghdr = zeroed();
-                (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), 2);
-                message.msg_control = control.as_mut_ptr().cast();
-                message.msg_controllen = libc::CMSG_SPACE(4) as usize;
-                let header = libc::CMSG_FIRSTHDR(&raw const message);
-                (*header).cmsg_level = libc::SOL_SOCKET;
-                (*header).cmsg_type = libc::SCM_RIGHTS;
-                (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
-                libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(writer.as_raw_fd());
-                said(libc::sendmsg(near.as_raw_fd(), &raw const message, 0) as i64)
-            };
+            // SAFETY: two stretches of `bytes`.
+            let sent = unsafe { send_with_descriptor(&near, &mut parts, &writer) };
             drop((writer, near));
             sent
         });
         let mut space = vec![0_u8; LEN];
-        let mut parts = [libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: LEN }];
-        let mut control = [0_u64; 8];
-        // SAFETY: a message with space for bytes and control messages; all of it lives through the call.
-        let (got, passed) = unsafe {
-            let mut message: libc::msghdr = zeroed();
-            (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), 1);
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = size_of_val(&control);
-            let got =
-                said(libc::recvmsg(far.as_raw_fd(), &raw mut message, libc::MSG_WAITALL) as i64);
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            assert!(!header.is_null(), "no descriptor has come");
-            let number = libc::CMSG_DATA(header).cast::<c_int>().read_unaligned();
-            (got, OwnedFd::from_raw_fd(number))
-        };
+        let (got, passed) = receive_with_descriptor(&far, &mut space);
         // As in the kernel, it ends with the bytes that the descriptor came with.
         let got = got.expect("some bytes");
         assert!(got > 0 && got <= LEN as i64, "{got}");
