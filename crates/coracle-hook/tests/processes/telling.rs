@@ -94,19 +94,33 @@ fn subscriber_waits(backend: &str) {
     .expect("run");
 }
 
-macro_rules! on_each_backend {
-    ($($test:ident $backend:literal)*) => {$(
-        #[test]
-        fn $test() {
-            alone(concat!("telling::", stringify!($test)), || subscriber_waits($backend));
-        }
-    )*};
+#[test]
+fn s32_subscriber_that_waits_breaks_no_wait_on_uring() {
+    alone("telling::s32_subscriber_that_waits_breaks_no_wait_on_uring", || {
+        subscriber_waits("uring")
+    });
 }
 
-on_each_backend! {
-    s32_subscriber_that_waits_breaks_no_wait_on_uring "uring"
-    s32_subscriber_that_waits_breaks_no_wait_on_epoll "epoll"
-    s32_subscriber_that_waits_breaks_no_wait_on_poll "poll"
-    s32_subscriber_that_waits_breaks_no_wait_on_select "select"
-    s32_subscriber_that_waits_breaks_no_wait_on_sim "sim"
+#[test]
+fn s32_subscriber_that_waits_breaks_no_wait_on_epoll() {
+    alone("telling::s32_subscriber_that_waits_breaks_no_wait_on_epoll", || {
+        subscriber_waits("epoll")
+    });
+}
+
+#[test]
+fn s32_subscriber_that_waits_breaks_no_wait_on_poll() {
+    alone("telling::s32_subscriber_that_waits_breaks_no_wait_on_poll", || subscriber_waits("poll"));
+}
+
+#[test]
+fn s32_subscriber_that_waits_breaks_no_wait_on_select() {
+    alone("telling::s32_subscriber_that_waits_breaks_no_wait_on_select", || {
+        subscriber_waits("select")
+    });
+}
+
+#[test]
+fn s32_subscriber_that_waits_breaks_no_wait_on_sim() {
+    alone("telling::s32_subscriber_that_waits_breaks_no_wait_on_sim", || subscriber_waits("sim"));
 }

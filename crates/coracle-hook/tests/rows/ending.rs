@@ -297,29 +297,41 @@ pub(crate) fn s33_hooks_can_be_switched_off(h: &Harness) {
     });
 }
 
-struct Sleeper(Rc<Cell<u32>>);
+/// Has a destructor that waits: it is told whether others have run meanwhile, and what has come of it.
+struct Waits {
+    others: Rc<Cell<bool>>,
+    pipe: (io::PipeReader, io::PipeWriter),
+    seen: Rc<Cell<Option<(bool, usize)>>>,
+}
 
-impl Drop for Sleeper {
+impl Drop for Waits {
     fn drop(&mut self) {
-        let before = self.0.get();
-        thread::sleep(2 * MS);
-        assert_eq!(self.0.get(), before, "another ran while a panic unwound");
+        let mut writer = self.pipe.1.try_clone().expect("a copy");
+        // The bytes come when we wait already, or soon after: both is a plain blocking read.
+        let writing = thread::spawn(move || {
+            thread::sleep(5 * MS);
+            writer.write_all(b"ahoy").expect("write");
+        });
+        thread::sleep(MS);
+        let read = self.pipe.0.read(&mut [0; 8]).unwrap_or(0);
+        writing.join().expect("the thread");
+        self.seen.set(Some((self.others.get(), read)));
     }
 }
 
+/// While a panic unwinds, calls are what they are without hooks: nobody else runs, and they do what they should.
 pub(crate) fn s53_nobody_is_parked_while_unwinding(h: &Harness) {
     h.run(|| {
-        let ran = Rc::new(Cell::new(0));
-        let counter = Rc::clone(&ran);
-        let sleeper = Sleeper(Rc::clone(&ran));
+        let (others, seen) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(None)));
+        let waits = Waits { others: Rc::clone(&others), pipe: io::pipe()?, seen: Rc::clone(&seen) };
         let panicking = spawn(move || {
-            let _sleeper = sleeper;
+            let _waits = waits;
             panic!("on purpose");
         });
-        let other = spawn(move || counter.set(1));
+        let other = spawn(move || others.set(true));
         assert!(panicking.join().is_err());
         other.join().expect("the other");
-        assert_eq!(ran.get(), 1);
+        assert_eq!(seen.get(), Some((false, 4)));
         Ok(())
     });
 }
