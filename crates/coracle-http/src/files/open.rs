@@ -8,7 +8,8 @@
 //!
 //! The kernel follows the path and promises that it never leaves the root, whatever is renamed meanwhile.
 //! Kernels before 5.6, and sandboxes that do not know openat2(2), get a walk of our own, name by name, under
-//! the same rules. Nothing is opened for reading before it is known to be a file: opening a FIFO wakes its
+//! the same rules; so does a path with `..` in its links while somebody renames directories on the same machine
+//! again and again, of which the kernel can only say that it is not sure. Nothing is opened for reading before it is known to be a file: opening a FIFO wakes its
 //! writer, and a device may do anything.
 //!
 //! Everything here may wait for a disk: it is called on a thread of the worker pool.
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a look-up is repeated that a rename has disturbed.
+/// How often the kernel is asked again whose look-up a rename has disturbed, wherever that was: then we walk.
 const LIMIT_TRIES: u32 = 16;
 
 /// How many symbolic links one path may lead through, as in the kernel.
@@ -56,6 +57,8 @@ pub(super) struct Root {
     symlinks: Symlinks,
     /// Whether the kernel has openat2(2), as far as is known.
     openat2: AtomicBool,
+    /// How often it is asked.
+    tries: u32,
 }
 
 /// What was found, open.
@@ -100,7 +103,7 @@ pub(super) enum OpenError {
 impl Clone for Root {
     fn clone(&self) -> Root {
         let openat2 = AtomicBool::new(self.openat2.load(Ordering::Relaxed));
-        Root { path: self.path.clone(), symlinks: self.symlinks, openat2 }
+        Root { path: self.path.clone(), symlinks: self.symlinks, openat2, tries: self.tries }
     }
 }
 
@@ -109,7 +112,7 @@ impl Root {
     /// version takes effect; it does not depend on the current directory.
     pub(super) fn new(path: &Path, symlinks: Symlinks) -> io::Result<Root> {
         let path = std::path::absolute(path)?;
-        let root = Root { path, symlinks, openat2: AtomicBool::new(true) };
+        let root = Root { path, symlinks, openat2: AtomicBool::new(true), tries: LIMIT_TRIES };
         root.open_root()?;
         Ok(root)
     }
@@ -152,12 +155,16 @@ impl Root {
     ) -> Result<Opened, OpenError> {
         // A FIFO that has taken its place meanwhile does not hold us up, and a terminal does not become ours.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let descriptor = match &place.within {
-            None => self.openat2(root, relative, flags)?,
-            Some((directory, name)) => {
-                let flags = flags | OFlags::NOFOLLOW;
-                rustix::fs::openat(directory, name, flags, Mode::empty())?
-            }
+        let descriptor = match place.open(flags) {
+            Some(opened) => opened?,
+            None => match self.openat2(root, relative, flags) {
+                Err(Errno::AGAIN) => {
+                    let place = self.walk(root, relative)?;
+                    // It was a file; if it is a directory now, it is as if that had been there before.
+                    place.open(flags).ok_or(OpenError::NotFound)??
+                }
+                opened => opened?,
+            },
         };
         let Seen::File(state) = Seen::of(&descriptor)? else { return Err(OpenError::NotFound) };
         // On a file it means nothing to read(2), but io_uring would fail rather than wait for a disk.
@@ -171,13 +178,19 @@ impl Root {
             match self.openat2(root, relative, OFlags::PATH | OFlags::CLOEXEC) {
                 // A sandbox may say EPERM where it means that it does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => self.openat2.store(false, Ordering::Relaxed),
+                Err(Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
                 Ok(descriptor) => return Ok(Place { descriptor, within: None }),
             }
         }
-        Ok(Walk::new(root, self.symlinks)?.follow(relative)?)
+        Ok(self.walk(root, relative)?)
     }
 
+    fn walk(&self, root: BorrowedFd<'_>, relative: &str) -> rustix::io::Result<Place> {
+        Walk::new(root, self.symlinks)?.follow(relative)
+    }
+
+    /// Asks the kernel; `EAGAIN` when renames have disturbed it each time.
     fn openat2(
         &self,
         root: BorrowedFd<'_>,
@@ -191,14 +204,14 @@ impl Root {
                 Symlinks::Anywhere => ResolveFlags::empty(),
             };
         let path = if relative.is_empty() { "." } else { relative };
-        for _ in 1..LIMIT_TRIES {
+        for _ in 0..self.tries {
             match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
-                // A rename somewhere on the way: the kernel cannot be sure, and leaves it to us to ask again.
+                // A rename somewhere: the kernel cannot be sure, and leaves it to us to ask again.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 result => return result,
             }
         }
-        rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
+        Err(Errno::AGAIN)
     }
 }
 
@@ -208,6 +221,14 @@ struct Place {
     descriptor: OwnedFd,
     /// The directory it is in and its name there, if we have followed the path ourselves.
     within: Option<(OwnedFd, OsString)>,
+}
+
+impl Place {
+    /// Opens what has its name, if we have followed the path ourselves.
+    fn open(&self, flags: OFlags) -> Option<rustix::io::Result<OwnedFd>> {
+        let (directory, name) = self.within.as_ref()?;
+        Some(rustix::fs::openat(directory, name, flags | OFlags::NOFOLLOW, Mode::empty()))
+    }
 }
 
 /// A path, followed name by name.

@@ -1,4 +1,4 @@
-//! Facts about opening, each for both ways: the kernel's and ours.
+//! Facts about opening, each for all ways: the kernel's, ours, and ours because the kernel was disturbed.
 
 use super::*;
 use crate::files::test_dir::TestDir;
@@ -7,13 +7,41 @@ use rustix::fs::inotify;
 use std::io::Read;
 use std::os::unix::net::UnixListener;
 
-/// A root that is served by openat2, and one by a walk.
-fn both(path: &Path, symlinks: Symlinks) -> [Root; 2] {
-    [true, false].map(|openat2| {
-        let root = Root::new(path, symlinks).unwrap();
+/// A root that is served by openat2, one by a walk, and one whose openat2 is always disturbed by renames.
+fn each_way(path: &Path, symlinks: Symlinks) -> [Root; 3] {
+    [(true, LIMIT_TRIES), (false, LIMIT_TRIES), (true, 0)].map(|(openat2, tries)| {
+        let mut root = Root::new(path, symlinks).unwrap();
         root.openat2.store(openat2, Ordering::Relaxed);
+        root.tries = tries;
         root
     })
+}
+
+/// The kernel finds the place, and is disturbed when it is to open it.
+#[test]
+fn n2_files_are_opened_by_a_walk_when_renames_disturb_the_kernel() {
+    let dir = site();
+    dir.link("site/a/up", "../index.html").link("site/out", "../secret");
+    let mut root = Root::new(&dir.path().join("site"), Symlinks::Inside).unwrap();
+    let above = root.open_root().unwrap();
+    let place = |root: &Root, path: &str| root.find(above.as_fd(), path).unwrap();
+    let found = ["index.html", "a/up", "a/b/deep"].map(|path| (path, place(&root, path)));
+    root.tries = 0;
+    for (path, place) in found {
+        assert!(place.within.is_none(), "the kernel has found it");
+        let opened = root.open_file(above.as_fd(), path, &place).unwrap();
+        let Opened::File(mut file, _) = opened else { panic!("{path} is a file") };
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, if path == "a/b/deep" { "deep" } else { "index" });
+    }
+    // What has become a directory meanwhile, or a link that leads out, is not opened.
+    for path in ["a", "out"] {
+        let place = Place { descriptor: root.open_root().unwrap(), within: None };
+        let opened = root.open_file(above.as_fd(), path, &place);
+        assert_eq!(opened.map_err(|error| error.status()).unwrap_err(), 404, "{path}");
+    }
+    assert!(root.openat2.load(Ordering::Relaxed), "the kernel is asked the next time");
 }
 
 /// What is in the file, or why it is not served.
@@ -50,7 +78,7 @@ fn site() -> TestDir {
 #[test]
 fn n2_files_and_directories_below_are_opened() {
     let dir = site();
-    for root in both(&dir.path().join("site"), Symlinks::Never) {
+    for root in each_way(&dir.path().join("site"), Symlinks::Never) {
         assert_eq!(read(&root, "index.html").as_deref(), Ok("index"));
         assert_eq!(read(&root, "a/b/deep").as_deref(), Ok("deep"));
         assert_eq!(read(&root, "").as_deref(), Ok("a directory"));
@@ -79,7 +107,7 @@ fn n2_links_inside_are_followed_and_others_are_not_there() {
         .link("site/loop", "loop")
         .link("site/nowhere", "gone");
     let root = dir.path().join("site");
-    for root in both(&root, Symlinks::Inside) {
+    for root in each_way(&root, Symlinks::Inside) {
         for (name, text) in [
             ("inside", "index"),
             ("around", "deep"),
@@ -105,12 +133,12 @@ fn n2_links_inside_are_followed_and_others_are_not_there() {
             assert_eq!(read(&root, name), Err(404), "{name}");
         }
     }
-    for root in both(&root, Symlinks::Never) {
+    for root in each_way(&root, Symlinks::Never) {
         for name in ["inside", "folder", "folder/deep", "out", "absolute", "loop"] {
             assert_eq!(read(&root, name), Err(404), "{name}");
         }
     }
-    for root in both(&root, Symlinks::Anywhere) {
+    for root in each_way(&root, Symlinks::Anywhere) {
         for (name, text) in [
             ("inside", "index"),
             ("out", "outside"),
@@ -131,7 +159,7 @@ fn n2_dot_dot_never_leads_out() {
     // The path of a request has none, but this is the last line.
     let dir = site();
     for symlinks in [Symlinks::Inside, Symlinks::Never] {
-        for root in both(&dir.path().join("site"), symlinks) {
+        for root in each_way(&dir.path().join("site"), symlinks) {
             for path in ["../secret", "a/../../secret", "..", "a/b/../../../secret", "/etc/passwd"]
             {
                 let opened = read(&root, path);
@@ -148,7 +176,7 @@ fn n2_magic_links_are_never_followed() {
     let held = File::open(dir.path().join("secret")).unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&held);
     dir.link("site/held", format!("/proc/self/fd/{number}"));
-    for root in both(&dir.path().join("site"), Symlinks::Anywhere) {
+    for root in each_way(&dir.path().join("site"), Symlinks::Anywhere) {
         for path in ["root/etc/passwd", "root", "cwd", "held"] {
             assert_eq!(read(&root, path), Err(404), "{path}");
         }
@@ -166,7 +194,7 @@ fn n2_special_files_are_not_there_and_never_opened() {
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
     inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
     for symlinks in [Symlinks::Inside, Symlinks::Anywhere] {
-        for root in both(&dir.path().join("site"), symlinks) {
+        for root in each_way(&dir.path().join("site"), symlinks) {
             for name in ["fifo", "socket", "null", "fifo-link", "fifo/x"] {
                 assert_eq!(read(&root, name), Err(404), "{name}");
             }
@@ -259,11 +287,13 @@ proptest! {
             };
         }
         for symlinks in [Symlinks::Inside, Symlinks::Never, Symlinks::Anywhere] {
-            let [kernel, ours] = both(&dir.path().join("top/site"), symlinks);
+            let [kernel, ours, disturbed] = each_way(&dir.path().join("top/site"), symlinks);
             for path in &paths {
                 let by_kernel = kernel.look(path).map_err(|error| error.status());
                 let by_us = ours.look(path).map_err(|error| error.status());
-                prop_assert_eq!(by_kernel, by_us, "{} {:?} {:?}", path, symlinks, nodes);
+                prop_assert_eq!(&by_kernel, &by_us, "{} {:?} {:?}", path, symlinks, nodes);
+                let by_both = disturbed.look(path).map_err(|error| error.status());
+                prop_assert_eq!(by_us, by_both, "{} {:?} {:?}", path, symlinks, nodes);
             }
         }
     }
