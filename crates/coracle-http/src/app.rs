@@ -1,6 +1,6 @@
 //! Who answers: anything that can be called with a request.
 
-use crate::{IntoResponse, Request, Response};
+use crate::{IntoResponse, Refusal, Request, Response};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -35,6 +35,34 @@ pub trait App: 'static {
         let _ = req;
         Plan::default()
     }
+
+    /// What a client is told whose request the server does not let through to [`call`](App::call): one that cannot be
+    /// understood, is too large or comes too slowly, or whose handler has panicked. It is for error pages and logs,
+    /// which are [middlewares](crate::middleware::Middleware::refuse); an app that is made of another one asks that.
+    ///
+    /// What is not known of the request is `-`: its method, its path, even both. There may be header fields
+    /// missing. Called on the loop, where nothing may wait; the body of the answer must be in memory. Whatever it
+    /// is, the connection is closed behind it, unless it was the handler's fault.
+    ///
+    /// ```
+    /// use coracle_http::{App, IntoResponse, Refusal, Request, Response};
+    ///
+    /// struct Terse;
+    ///
+    /// impl App for Terse {
+    ///     fn call(&self, _: &Request<'_>) -> Response {
+    ///         "ahoy\n".into_response()
+    ///     }
+    ///
+    ///     fn refuse(&self, _: &Request<'_>, refusal: &Refusal) -> Response {
+    ///         Response::new(refusal.status())
+    ///     }
+    /// }
+    /// ```
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        let _ = req;
+        refusal.into_response()
+    }
 }
 
 impl<F, R> App for F
@@ -55,6 +83,10 @@ impl<A: App + ?Sized> App for Rc<A> {
     fn plan(&self, req: &Request<'_>) -> Plan {
         (**self).plan(req)
     }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        (**self).refuse(req, refusal)
+    }
 }
 
 impl<A: App + ?Sized> App for Arc<A> {
@@ -64,6 +96,10 @@ impl<A: App + ?Sized> App for Arc<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         (**self).plan(req)
+    }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        (**self).refuse(req, refusal)
     }
 }
 

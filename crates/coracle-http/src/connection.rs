@@ -26,7 +26,7 @@ use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
 use crate::site::Site;
 use crate::upload::Upload;
-use crate::{Method, Status, handling};
+use crate::{Status, handling};
 use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
 use coracle_loop::Loop;
@@ -226,7 +226,7 @@ impl Drop for Unstarted {
         if let (Some(shared), Some(lp)) = (self.0.take(), Loop::current()) {
             lp.defer(move |_| {
                 let exchange = shared.take_exchange();
-                let _ = shared.reach(|conn| shared.refuse_request(conn, exchange, NO_STACK));
+                let _ = shared.reach(|conn| shared.refuse(conn, exchange, NO_STACK));
             });
         }
     }
@@ -320,9 +320,7 @@ impl Shared {
                 self.await_head(conn, len)
             }
             Err(refusal) => {
-                let is_head = unread.starts_with(b"HEAD ");
-                self.site.give_back(exchange);
-                self.refuse(conn, if is_head { Method::Head } else { Method::Get }, refusal);
+                self.refuse(conn, Some(exchange), refusal);
                 true
             }
         }
@@ -352,7 +350,7 @@ impl Shared {
             exchange.keep_alive = false;
         }
         if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
-            return self.refuse_request(conn, Some(exchange), refusal);
+            return self.refuse(conn, Some(exchange), refusal);
         }
         let plan = {
             let request = exchange.owned.request();
@@ -366,7 +364,7 @@ impl Shared {
             }
         };
         if let Err(refusal) = planned {
-            return self.refuse_request(conn, Some(exchange), refusal);
+            return self.refuse(conn, Some(exchange), refusal);
         }
         match exchange.framing {
             Framing::None => self.start(conn, exchange),
@@ -410,7 +408,7 @@ impl Shared {
                 self.arm(conn, deadline)
             }
             Err(refusal) => {
-                self.refuse_request(conn, Some(exchange), refusal);
+                self.refuse(conn, Some(exchange), refusal);
                 true
             }
         }

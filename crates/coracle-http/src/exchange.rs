@@ -5,6 +5,7 @@ use crate::h1::Framing;
 use crate::h1::Refusal;
 use crate::h1::chunks::{Chunks, Piece};
 use crate::h1::head::Facts;
+use crate::owned_request::Known;
 use crate::site::{Share, Site};
 use crate::{OwnedRequest, Plan, Response, Status};
 use bytes::{Bytes, BytesMut};
@@ -144,6 +145,7 @@ impl Exchange {
     pub(crate) fn recycle(&mut self) {
         self.share = Share::default();
         let owned = &mut self.owned;
+        owned.known = Known::Whole;
         owned.headers.clear();
         if owned.headers.text.capacity() > KEEP_BYTES {
             owned.headers.text = Vec::new();

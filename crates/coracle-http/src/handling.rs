@@ -17,6 +17,9 @@ const PIECE_BYTES: usize = 16 << 10;
 /// What may be asked of a server that is no proxy.
 pub(crate) const ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
+/// What the client of a handler is told that has panicked.
+const PANICKED: Refusal = Refusal::new(Status::INTERNAL_SERVER_ERROR, "");
+
 /// Methods that no app is asked for.
 #[inline]
 pub(crate) fn refuse_method(method: Method) -> Option<Refusal> {
@@ -69,7 +72,7 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     drop(request);
     if called.is_err() {
         site.stats.count_panic();
-        exchange.response = Some(Status::INTERNAL_SERVER_ERROR.into_response());
+        exchange.response = Some(site.refuse(&exchange.owned, PANICKED));
     }
     if let Some(response) = exchange.response.as_mut().filter(|it| !it.status().is_success()) {
         check(shared, response);

@@ -1,6 +1,6 @@
 //! Virtual hosts: which app answers, by the host that was asked.
 
-use crate::{App, IntoResponse, Plan, Request, Response, Status};
+use crate::{App, IntoResponse, Plan, Refusal, Request, Response, Status};
 use std::fmt;
 use std::sync::Arc;
 
@@ -96,6 +96,13 @@ impl App for Hosts {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         self.find(req).map_or_else(Plan::default, |app| app.plan(req))
+    }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        match self.find(req) {
+            Some(app) => app.refuse(req, refusal),
+            None => refusal.into_response(),
+        }
     }
 }
 

@@ -32,6 +32,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// ```
 #[derive(Clone)]
 pub struct OwnedRequest {
+    pub(crate) known: Known,
     pub(crate) method: Method,
     pub(crate) version: Version,
     /// The fields, and in their text the method's name and the target.
@@ -46,6 +47,16 @@ pub struct OwnedRequest {
     pub(crate) late_trailers: OnceCell<Box<Headers>>,
     pub(crate) peer: Address,
     pub(crate) decoded: OnceCell<Decoded>,
+}
+
+/// How much is known of a request: not everything, if it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Whole,
+    /// The first line, and some of its fields.
+    Begin,
+    /// Perhaps a method, perhaps a path.
+    Little,
 }
 
 /// Which HTTP a request speaks.
@@ -89,6 +100,7 @@ impl OwnedRequest {
     /// Nothing yet, to be filled.
     pub(crate) fn blank() -> OwnedRequest {
         OwnedRequest {
+            known: Known::Whole,
             method: Method::Get,
             version: Version::Http11,
             headers: Headers::new(),
@@ -105,6 +117,17 @@ impl OwnedRequest {
     }
 
     /// Takes the target, path and query, to be at this place of the headers' text.
+    /// Forgets its first line, as that of a request which has none.
+    #[cold]
+    pub(crate) fn be_unknown(&mut self) {
+        self.known = Known::Little;
+        self.method = Method::Other;
+        self.method_name = Text::Static("-");
+        self.path = Text::Static("-");
+        (self.query, self.host) = (None, None);
+        self.version = Version::Http11;
+    }
+
     pub(crate) fn set_target(&mut self, start: usize, end: usize) {
         let target = &self.headers.text[start..end];
         match target.iter().position(|&byte| byte == b'?') {

@@ -1,7 +1,7 @@
 //! What a handler is given.
 
 use crate::matched::Matched;
-use crate::owned_request::Version;
+use crate::owned_request::{Known, Version};
 use crate::{BodyReader, Headers, Method, OwnedRequest};
 use coracle_net::Address;
 use smallvec::SmallVec;
@@ -62,6 +62,16 @@ impl<'a> Request<'a> {
     /// Which HTTP the client speaks.
     pub fn version(&self) -> Version {
         self.owned.version
+    }
+
+    /// The version, if that is known of a request that is refused.
+    pub(crate) fn known_version(&self) -> Option<Version> {
+        (self.owned.known != Known::Little).then_some(self.owned.version)
+    }
+
+    /// Whether its head was understood, all of it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.owned.known == Known::Whole
     }
 
     /// The path, as it came: with its escapes, and without the query. `*` for `OPTIONS *`. In an app that is

@@ -9,7 +9,7 @@
 
 use crate::matched::{Matched, RouteInfo};
 use crate::middleware::{Middleware, Next};
-use crate::{App, IntoResponse, Plan, Request, Response, Status, path};
+use crate::{App, IntoResponse, Plan, Refusal, Request, Response, Status, path};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -476,6 +476,23 @@ impl<S: 'static> Router<S> {
         }
     }
 
+    fn refuse_route(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        let (middlewares, plan) = match self.find(req) {
+            Found::Entry(entry, _) | Found::Fallback(entry) => {
+                (&entry.middlewares[..], Some(&entry.plan))
+            }
+            Found::Options(_, middlewares) | Found::OtherMethods(_, middlewares) => {
+                (middlewares, None)
+            }
+            Found::Nothing => (&[][..], None),
+        };
+        let refuse = |req: &Request<'_>| match plan {
+            Some(Planning::Ask(segments, app)) => req.below(*segments, || app.refuse(req, refusal)),
+            _ => refusal.into_response(),
+        };
+        Next::refusing(middlewares, &refuse).run(req)
+    }
+
     fn run(&self, entry: &Entry<S>, req: &Request<'_>) -> Response {
         let handler = |req: &Request<'_>| (entry.handler)(&self.state, req);
         Next::new(&entry.middlewares, &handler).run(req)
@@ -579,6 +596,11 @@ impl<S: 'static> App for Router<S> {
             },
             _ => Plan::default(),
         }
+    }
+
+    /// Those that stand around all routes see it, and those around the route that it would have had.
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        Next::refusing(&self.middlewares, &|req| self.refuse_route(req, refusal)).run(req)
     }
 }
 

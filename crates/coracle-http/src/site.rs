@@ -4,10 +4,11 @@ use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::idle::Idle;
 use crate::stats::Counters;
-use crate::{App, Settings};
+use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings};
 use coracle_coro::Spawner;
 use coracle_loop::Loop;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -57,6 +58,24 @@ impl Site {
     #[inline]
     pub(crate) fn spawner(&self, lp: &Loop) -> &Spawner {
         self.spawner.get_or_init(|| Spawner::of(lp))
+    }
+
+    /// What a client is told whose request is refused: the app has the last word.
+    #[cold]
+    pub(crate) fn refuse(&self, owned: &OwnedRequest, refusal: Refusal) -> Response {
+        let request = owned.request();
+        let told = catch_unwind(AssertUnwindSafe(|| self.app.refuse(&request, &refusal)));
+        let why = match told {
+            Ok(told) if told.status().is_informational() => "is no answer",
+            Ok(told) if told.body().as_bytes().is_none() => "is not in memory",
+            Ok(told) => return told,
+            Err(_) => {
+                self.stats.count_panic();
+                "is a panic"
+            }
+        };
+        tracing::error!("what the app says to a refused request {why}: it is told without it");
+        refusal.into_response()
     }
 
     #[inline]

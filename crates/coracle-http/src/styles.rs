@@ -1,6 +1,6 @@
 //! Handlers in other styles: futures, and callbacks.
 
-use crate::{App, IntoResponse, Plan, Request, Response};
+use crate::{App, IntoResponse, Plan, Refusal, Request, Response};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -77,6 +77,10 @@ impl<A: App> App for Inline<A> {
     fn plan(&self, req: &Request<'_>) -> Plan {
         self.0.plan(req).inline()
     }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        self.0.refuse(req, refusal)
+    }
 }
 
 /// An app whose handlers read bodies while they come, by [`body_reader`](Request::body_reader).
@@ -106,6 +110,10 @@ impl<A: App> App for Streaming<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         self.0.plan(req).streamed()
+    }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        self.0.refuse(req, refusal)
     }
 }
 

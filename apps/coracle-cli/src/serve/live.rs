@@ -8,7 +8,7 @@
 //! A request keeps the app with which it began.
 
 use super::site::SharedApp;
-use coracle::http::{App, Plan, Request, Response};
+use coracle::http::{App, Plan, Refusal, Request, Response};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,6 +78,10 @@ impl App for OnLoop {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         self.app().plan(req)
+    }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        self.app().refuse(req, refusal)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The access log, line by line.
 
-use crate::client::{Dir, ask, get, serve};
+use crate::client::{Dir, answer_of, ask, get, raw, serve};
 use crate::program::{Program, eventually};
 use std::fs;
 use std::path::Path;
@@ -143,4 +143,32 @@ fn j14_log_on_standard_output_is_whole_at_the_end() {
             text.lines().filter(|line| line.contains("\"GET / HTTP/1.1\" 200 4")).count();
         assert_eq!(requests, 5, "{text}");
     }
+}
+
+pub(crate) fn j14_refused_requests_are_logged_and_have_their_page(backend: &str) {
+    let dir = Dir::with(&[("site/index.html", "ahoy"), ("wrong.html", "<h1>What?</h1>")]);
+    let (site, log) = (dir.file("site"), dir.file("access.log"));
+    let page = format!("400={}", dir.file("wrong.html").display());
+    let (site, log_name) = (site.to_str().unwrap(), log.to_str().unwrap());
+    let server = serve(backend, &[site, "--access-log", log_name, "--error-page", &page]);
+    let told = |bytes: &[u8]| {
+        let answer = answer_of(&raw(&server, bytes));
+        (answer.status, answer.text())
+    };
+    let page = (400, "<h1>What?</h1>".to_owned());
+    assert_eq!(told(b"GET /a HTTP/1.1\r\nHost: a\r\nbad name: x\r\n\r\n"), page);
+    assert_eq!(told(b"\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n"), page);
+    let accepting = b"GET /b HTTP/1.1\r\nHost: a\r\nAccept: */*\r\nHost: b\r\n\r\n";
+    assert_eq!(told(accepting), (400, "there is more than one Host\n".into()));
+    let plain = told(b"GET /c HTTP/3.0\r\n\r\n");
+    assert_eq!(plain, (505, "this server speaks HTTP/1.1\n".into()));
+    let found: Vec<String> = lines(&log, 4).iter().map(|line| without_time(line)).collect();
+    let expected = [
+        "127.0.0.1 - - TIME \"GET /a HTTP/1.1\" 400 14",
+        "127.0.0.1 - - TIME \"- - -\" 400 14",
+        "127.0.0.1 - - TIME \"GET /b HTTP/1.1\" 400 28",
+        "127.0.0.1 - - TIME \"GET /c -\" 505 28",
+    ];
+    let starts = found.iter().zip(expected).all(|(line, begin)| line.starts_with(begin));
+    assert!(starts, "{found:#?}");
 }

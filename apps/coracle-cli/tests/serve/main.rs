@@ -68,6 +68,7 @@ macro_rules! suite {
                 j14_lines_of_every_format,
                 j14_what_clients_send_cannot_forge_a_line,
                 j14_request_ids_are_in_answer_and_log,
+                j14_refused_requests_are_logged_and_have_their_page,
             }
             limits::{
                 q5_address_with_too_many_connections_is_turned_away,

@@ -6,7 +6,7 @@ use crate::exchange::Exchange;
 use crate::h1::Refusal;
 use crate::h1::answer::{self, Context, Follow};
 use crate::idle::Wait;
-use crate::{IntoResponse, Method, Response, Status, Version};
+use crate::{IntoResponse, Response, Status, Version};
 use bytes::Bytes;
 use coracle_loop::Loop;
 use coracle_loop::demux::{Handle, Operation};
@@ -21,22 +21,40 @@ const JOIN_BYTES: usize = 16 << 10;
 const PIECE_BYTES: usize = 256 << 10;
 
 impl Shared {
-    /// Refuses a request whose head is known, unless somebody else has it.
+    /// Refuses a request, of which as much is known as is in `exchange`: has the app say so, and closes the
+    /// connection.
     #[cold]
-    pub(crate) fn refuse_request(
+    pub(crate) fn refuse(
         &self,
         conn: &mut Conn<'_>,
         exchange: Option<Box<Exchange>>,
         refusal: Refusal,
     ) {
-        let method = exchange.as_ref().map_or(Method::Get, |exchange| exchange.owned.method);
-        exchange.into_iter().for_each(|exchange| self.site.give_back(exchange));
-        self.refuse(conn, method, refusal);
+        let mut exchange = exchange.unwrap_or_else(|| {
+            let mut exchange = self.site.take_exchange();
+            exchange.owned.be_unknown();
+            exchange
+        });
+        exchange.owned.peer.clone_from(&self.peer);
+        let response = self.site.refuse(&exchange.owned, refusal);
+        self.tell(conn, exchange, refusal, response);
     }
 
-    /// Refuses what came: says why, and closes the connection.
+    /// Refuses a request that the app has answered, with what the client cannot be told.
     #[cold]
-    pub(crate) fn refuse(&self, conn: &mut Conn<'_>, method: Method, refusal: Refusal) {
+    fn refuse_answer(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, refusal: Refusal) {
+        self.tell(conn, exchange, refusal, refusal.into_response());
+    }
+
+    fn tell(
+        &self,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        refusal: Refusal,
+        response: Response,
+    ) {
+        let method = exchange.owned.method;
+        self.site.give_back(exchange);
         self.site.stats.count_refused();
         tracing::debug!(
             status = refusal.status.as_u16(),
@@ -45,7 +63,7 @@ impl Shared {
         );
         let date = self.site.date.line(conn.lp().now());
         let context = Context { method, modern: true, keep_alive: false, date: &date };
-        let (status, headers, body) = refusal.into_response().into_parts();
+        let (status, headers, body) = response.into_parts();
         let mut out = self.site.out.borrow_mut();
         out.clear();
         let written = answer::write_head(&mut out, &context, status, &headers, body.len());
@@ -187,12 +205,12 @@ impl Shared {
     fn switch(&self, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
         if !exchange.upgrade {
             let refusal = Refusal::new(Status::UPGRADE_REQUIRED, "this needs an upgrade");
-            return self.refuse_request(conn, Some(exchange), refusal);
+            return self.refuse_answer(conn, exchange, refusal);
         }
         if self.with_upload(|upload| upload.is_over()) == Some(false) {
             // What follows is still of this protocol.
             let refusal = Refusal::bad("a request whose body is not read cannot be an upgrade");
-            return self.refuse_request(conn, Some(exchange), refusal);
+            return self.refuse_answer(conn, exchange, refusal);
         }
         let Some(response) = exchange.response.take() else { return };
         let (_, mut headers, body) = response.into_parts();

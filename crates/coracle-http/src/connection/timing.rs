@@ -5,8 +5,8 @@
 //! none: `idle.rs` has one for all.
 
 use super::{Phase, Shared};
+use crate::Status;
 use crate::h1::Refusal;
-use crate::{Method, Status};
 use coracle_loop::Loop;
 use coracle_net::Conn;
 use std::io;
@@ -78,7 +78,7 @@ impl Shared {
                 let deadline = self.since.get() + settings.header_timeout;
                 if late(deadline) {
                     self.site.stats.count_timed_out();
-                    self.refuse(conn, Method::Get, HEAD_LATE);
+                    self.refuse(conn, None, HEAD_LATE);
                 } else {
                     self.arm(conn, deadline);
                 }
@@ -90,7 +90,7 @@ impl Shared {
                 let deadline = self.body_deadline(self.since.get(), exchange.received());
                 if late(deadline) {
                     self.site.stats.count_timed_out();
-                    self.refuse_request(conn, Some(exchange), BODY_LATE);
+                    self.refuse(conn, Some(exchange), BODY_LATE);
                 } else {
                     self.exchange.set(Some(exchange));
                     self.arm(conn, deadline);

@@ -6,6 +6,7 @@
 use super::target;
 use super::{Framing, Refusal};
 use crate::headers::{Field, Text};
+use crate::owned_request::Known;
 use crate::settings::Settings;
 use crate::{Method, OwnedRequest, Status, Version};
 use httparse::{Error, Header, Request};
@@ -42,6 +43,56 @@ pub(crate) fn parse(
     settings: &Settings,
     into: &mut OwnedRequest,
 ) -> Result<Parsed, Refusal> {
+    let mut space = [const { MaybeUninit::<Header<'_>>::uninit() }; LIMIT_FIELDS];
+    let mut request = Request::new(&mut []);
+    let fields = &mut space[..settings.limit_headers.min(LIMIT_FIELDS)];
+    let parsed = read(bytes, settings, &mut request, fields, into);
+    if parsed.is_err() {
+        keep_known(&request, settings, into);
+    }
+    parsed
+}
+
+/// Of a request that is refused: keeps of its first line what is what it should be.
+#[cold]
+fn keep_known(request: &Request<'_, '_>, settings: &Settings, into: &mut OwnedRequest) {
+    if !into.headers.text.is_empty() {
+        into.known = Known::Begin; // it is there already
+        return;
+    }
+    into.be_unknown();
+    let Some(name) = request.method.filter(|name| name.len() <= settings.limit_method_bytes) else {
+        return;
+    };
+    let method = Method::from_bytes(name.as_bytes());
+    into.method = method;
+    into.headers.text.extend_from_slice(name.as_bytes());
+    into.method_name = Text::between(0, name.len());
+    let path = request.path.filter(|path| path.len() <= settings.limit_target_bytes);
+    let is_path = |path: &&str| {
+        path.starts_with(['/', '*']) && target::parse(method, path.as_bytes()).is_ok()
+    };
+    if let Some(path) = path.filter(is_path) {
+        into.headers.text.extend_from_slice(path.as_bytes());
+        into.set_target(name.len(), name.len() + path.len());
+        if let Some(version) = request.version {
+            into.version = version_of(version);
+            into.known = Known::Begin;
+        }
+    }
+}
+
+fn version_of(minor: u8) -> Version {
+    if minor == 0 { Version::Http10 } else { Version::Http11 }
+}
+
+fn read<'h, 'b>(
+    bytes: &'b [u8],
+    settings: &Settings,
+    request: &mut Request<'h, 'b>,
+    fields: &'h mut [MaybeUninit<Header<'b>>],
+    into: &mut OwnedRequest,
+) -> Result<Parsed, Refusal> {
     // One empty line before a request is let pass: some clients send one after a body.
     let skipped = match bytes {
         [b'\r', b'\n', ..] => 2,
@@ -53,15 +104,12 @@ pub(crate) fn parse(
     if let [b'\r' | b'\n', ..] = bytes_here {
         return Err(Refusal::bad("there is no request between empty lines"));
     }
-    let mut space = [const { MaybeUninit::<Header<'_>>::uninit() }; LIMIT_FIELDS];
-    let mut request = Request::new(&mut []);
-    let fields = settings.limit_headers.min(LIMIT_FIELDS);
-    match request.parse_with_uninit_headers(bytes_here, &mut space[..fields]) {
+    match request.parse_with_uninit_headers(bytes_here, fields) {
         Ok(httparse::Status::Complete(len)) => {
             if len > settings.limit_header_bytes {
                 return Err(too_large(bytes_here, settings));
             }
-            let mut facts = examine(&bytes_here[..len], &request, settings, into)?;
+            let mut facts = examine(&bytes_here[..len], request, settings, into)?;
             facts.len += skipped;
             Ok(Parsed::Whole(facts))
         }
@@ -142,7 +190,7 @@ fn examine(
     into.headers.text.extend_from_slice(bytes);
     into.method = method;
     into.method_name = Text::between(0, name.len());
-    into.version = if request.version == Some(0) { Version::Http10 } else { Version::Http11 };
+    into.version = version_of(request.version.unwrap_or(1));
     if target.path_and_query.start == 0 {
         into.set_target(target_at, target_at + path.len());
     } else {

@@ -50,7 +50,8 @@ pub enum LogFormat {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// What clients send is escaped: nobody can forge a line. Its length is counted when the answer is handed over, or
+/// Requests that the server refuses have their line, too, with `-` for what was not understood of them. What clients
+/// send is escaped: nobody can forge a line. Its length is counted when the answer is handed over, or
 /// has been written, not when the client has it.
 #[derive(Clone)]
 pub struct AccessLog {
@@ -115,6 +116,10 @@ impl Middleware for AccessLog {
         }
         response
     }
+
+    fn refuse(&self, req: &Request<'_>, next: Next<'_>) -> Response {
+        self.handle(req, next)
+    }
 }
 
 impl fmt::Debug for AccessLog {
@@ -139,7 +144,7 @@ fn entry(req: &Request<'_>, response: &Response, time: SystemTime) -> Entry {
             Some(query) => format!("{}?{query}", req.full_path()),
             None => req.full_path().to_owned(),
         },
-        version: req.version(),
+        version: req.known_version(),
         host: req.host().map(str::to_owned),
         status: response.status().as_u16(),
         bytes: bytes.unwrap_or(0),

@@ -23,6 +23,9 @@ const LIMIT_MESSAGE_BYTES: usize = 1024;
 /// assert_eq!(response.status(), Status::NOT_FOUND);
 /// assert_eq!(response.body().as_bytes(), Some(&b"<h1>Here be dragons</h1>"[..]));
 /// ```
+///
+/// Requests that the server refuses have them, too. If their header was not understood, so that it is not known
+/// what the client prefers, [a page of one's own](ErrorPages::page) is sent, and else the text.
 #[derive(Default)]
 pub struct ErrorPages {
     pages: BTreeMap<u16, Box<Page>>,
@@ -66,10 +69,29 @@ impl ErrorPages {
 
 impl Middleware for ErrorPages {
     fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response {
-        let mut response = next.run(req);
+        let preference = preference(req.header("accept").unwrap_or_default());
+        self.dress(next.run(req), preference)
+    }
+
+    fn refuse(&self, req: &Request<'_>, next: Next<'_>) -> Response {
+        let response = next.run(req);
+        let preference = match req.header("accept") {
+            // Nobody knows what the client would like: a page that was made for this is for everybody.
+            None if !req.is_whole() && self.pages.contains_key(&response.status().as_u16()) => {
+                Preference::Html
+            }
+            accept => preference(accept.unwrap_or_default()),
+        };
+        self.dress(response, preference)
+    }
+}
+
+impl ErrorPages {
+    /// Makes a page of an error that is none.
+    fn dress(&self, mut response: Response, preference: Preference) -> Response {
         let status = response.status();
         let Some(message) = message(&response) else { return response };
-        let page = match preference(req.header("accept").unwrap_or_default()) {
+        let page = match preference {
             Preference::Text => return response,
             Preference::Html => Html(self.html(status, &message)).into_response(),
             Preference::Json => {

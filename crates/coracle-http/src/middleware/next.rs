@@ -1,6 +1,6 @@
 //! What a middleware is, and what comes next.
 
-use crate::{App, IntoResponse, Plan, Request, Response};
+use crate::{App, IntoResponse, Plan, Refusal, Request, Response};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,6 +31,13 @@ use std::sync::Arc;
 pub trait Middleware: Send + Sync + 'static {
     /// Answers a request, by `next` or otherwise.
     fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response;
+
+    /// Sees a request that the server [refuses](App::refuse) before any app is asked, and by `next` what the client
+    /// is told of it. Those that stand between a request and its handler have nothing to do with it; those that log
+    /// answers or change how errors look do here what they do there.
+    fn refuse(&self, req: &Request<'_>, next: Next<'_>) -> Response {
+        next.run(req)
+    }
 }
 
 impl<F, R> Middleware for F
@@ -47,6 +54,8 @@ where
 pub struct Next<'n> {
     middlewares: &'n [Arc<dyn Middleware>],
     app: &'n dyn Fn(&Request<'_>) -> Response,
+    /// What they are asked: [`Middleware::handle`], or [`Middleware::refuse`].
+    refused: bool,
 }
 
 impl<'n> Next<'n> {
@@ -54,13 +63,24 @@ impl<'n> Next<'n> {
         middlewares: &'n [Arc<dyn Middleware>],
         app: &'n dyn Fn(&Request<'_>) -> Response,
     ) -> Next<'n> {
-        Next { middlewares, app }
+        Next { middlewares, app, refused: false }
+    }
+
+    /// The same for a request that is refused.
+    pub(crate) fn refusing(
+        middlewares: &'n [Arc<dyn Middleware>],
+        app: &'n dyn Fn(&Request<'_>) -> Response,
+    ) -> Next<'n> {
+        Next { middlewares, app, refused: true }
     }
 
     /// Lets it answer.
     pub fn run(self, req: &Request<'_>) -> Response {
         match self.middlewares.split_first() {
-            Some((first, middlewares)) => first.handle(req, Next { middlewares, app: self.app }),
+            Some((first, middlewares)) if self.refused => {
+                first.refuse(req, Next { middlewares, ..self })
+            }
+            Some((first, middlewares)) => first.handle(req, Next { middlewares, ..self }),
             None => (self.app)(req),
         }
     }
@@ -103,5 +123,10 @@ impl<M: Middleware, A: App> App for Around<M, A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         self.app.plan(req)
+    }
+
+    fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
+        let app = |req: &Request<'_>| self.app.refuse(req, refusal);
+        self.middleware.refuse(req, Next::refusing(&[], &app))
     }
 }

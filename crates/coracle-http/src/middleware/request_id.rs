@@ -78,6 +78,10 @@ impl Middleware for RequestIds {
         let response = coracle_coro::in_span(&span, || next.run(req));
         response.with_header(HEADER, &*id)
     }
+
+    fn refuse(&self, req: &Request<'_>, next: Next<'_>) -> Response {
+        self.handle(req, next)
+    }
 }
 
 impl Request<'_> {

@@ -12,6 +12,7 @@ mod harness;
 mod keeping;
 mod refusing;
 mod slow_clients;
+mod telling;
 
 macro_rules! suite {
     (
@@ -112,6 +113,14 @@ suite! {
             t6_handler_without_a_stack_is_a_503,
             j15_body_is_never_given_to_another_protocol,
             j2_handler_cannot_answer_something_that_is_no_answer,
+        }
+        telling::{
+            j14_refused_requests_are_in_the_access_log,
+            j14_late_requests_are_in_the_access_log,
+            j14_refused_requests_have_error_pages,
+            j14_middlewares_of_the_route_see_a_refusal,
+            j14_handler_that_panics_is_in_the_access_log_and_has_an_error_page,
+            j14_app_that_cannot_refuse_is_left_out,
         }
         slow_clients::{
             j1_answers_are_whole_however_late_they_are_read,

@@ -16,7 +16,7 @@ pub(super) struct Entry {
     pub(super) took: Duration,
     pub(super) method: String,
     pub(super) target: String,
-    pub(super) version: Version,
+    pub(super) version: Option<Version>,
     pub(super) host: Option<String>,
     pub(super) status: u16,
     pub(super) bytes: u64,
@@ -70,11 +70,12 @@ fn common(line: &mut String, entry: &Entry) {
     push(line, format_args!(" {}\" {} {}", version(entry.version), entry.status, entry.bytes));
 }
 
-fn version(version: Version) -> &'static str {
+fn version(version: Option<Version>) -> &'static str {
     match version {
-        Version::Http10 => "HTTP/1.0",
-        Version::Http11 => "HTTP/1.1",
-        Version::Http2 => "HTTP/2.0",
+        Some(Version::Http10) => "HTTP/1.0",
+        Some(Version::Http11) => "HTTP/1.1",
+        Some(Version::Http2) => "HTTP/2.0",
+        None => "-",
     }
 }
 
@@ -196,7 +197,7 @@ mod tests {
             took: Duration::from_micros(1500),
             method: "GET".into(),
             target: "/a?b=c".into(),
-            version: Version::Http11,
+            version: Some(Version::Http11),
             host: Some("a.example".into()),
             status: 200,
             bytes: 5,
