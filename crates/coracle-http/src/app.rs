@@ -36,9 +36,10 @@ pub trait App: 'static {
         Plan::default()
     }
 
-    /// What a client is told whose request the server does not let through to [`call`](App::call): one that cannot be
-    /// understood, is too large or comes too slowly, or whose handler has panicked. It is for error pages and logs,
-    /// which are [middlewares](crate::middleware::Middleware::refuse); an app that is made of another one asks that.
+    /// What a client is told whose request the server does not let through to [`call`](App::call): one that
+    /// cannot be understood, is too large or comes too slowly, or whose handler has panicked. It is for error
+    /// pages and logs, which are [middlewares](crate::middleware::Middleware::refuse); an app that is made of
+    /// another one asks that.
     ///
     /// What is not known of the request is `-`: its method, its path, even both. There may be header fields
     /// missing. Called on the loop, where nothing may wait; the body of the answer must be in memory. Whatever it

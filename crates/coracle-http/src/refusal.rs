@@ -8,8 +8,8 @@ use std::io;
 /// Why the server does not ask the app for an answer: a request that is no request, or too large, too slow, too
 /// much. As a [response](IntoResponse) it is the status and a line of text.
 ///
-/// [`App::refuse`](crate::App::refuse) and [`Middleware::refuse`](crate::middleware::Middleware::refuse) are told of
-/// it.
+/// [`App::refuse`](crate::App::refuse) and [`Middleware::refuse`](crate::middleware::Middleware::refuse) are
+/// told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     pub(crate) status: Status,

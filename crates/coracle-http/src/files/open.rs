@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The kernel follows the path and promises that it never leaves the root, whatever is renamed meanwhile.
-//! Kernels before 5.6, and sandboxes that do not know openat2(2), get a walk of our own, name by name, under
-//! the same rules; so does a path with `..` in its links while somebody renames directories on the same machine
-//! again and again, of which the kernel can only say that it is not sure. Nothing is opened for reading before it is known to be a file: opening a FIFO wakes its
-//! writer, and a device may do anything.
+//! Kernels before 5.6, and sandboxes that do not know openat2(2), get a walk of our own, name by name, under the
+//! same rules; so does a path with `..` in its links while somebody renames directories on the same machine
+//! again and again, of which the kernel can only say that it is not sure. Nothing is opened for reading before
+//! it is known to be a file: opening a FIFO wakes its writer, and a device may do anything.
 //!
 //! Everything here may wait for a disk: it is called on a thread of the worker pool.
 

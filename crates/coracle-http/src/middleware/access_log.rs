@@ -50,9 +50,9 @@ pub enum LogFormat {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Requests that the server refuses have their line, too, with `-` for what was not understood of them. What clients
-/// send is escaped: nobody can forge a line. Its length is counted when the answer is handed over, or
-/// has been written, not when the client has it.
+/// Requests that the server refuses have their line, too, with `-` for what was not understood of them. What
+/// clients send is escaped: nobody can forge a line. Its length is counted when the answer is handed over, or has
+/// been written, not when the client has it.
 #[derive(Clone)]
 pub struct AccessLog {
     format: LogFormat,

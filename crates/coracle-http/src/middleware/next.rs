@@ -32,9 +32,9 @@ pub trait Middleware: Send + Sync + 'static {
     /// Answers a request, by `next` or otherwise.
     fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response;
 
-    /// Sees a request that the server [refuses](App::refuse) before any app is asked, and by `next` what the client
-    /// is told of it. Those that stand between a request and its handler have nothing to do with it; those that log
-    /// answers or change how errors look do here what they do there.
+    /// Sees a request that the server [refuses](App::refuse) before any app is asked, and by `next` what the
+    /// client is told of it. Those that stand between a request and its handler have nothing to do with it; those
+    /// that log answers or change how errors look do here what they do there.
     fn refuse(&self, req: &Request<'_>, next: Next<'_>) -> Response {
         next.run(req)
     }
