@@ -138,8 +138,9 @@ impl CoroutineId {
 
 /// Numbers that nobody had, for who needs one often.
 pub(crate) struct Ids {
-    next: Cell<NonZeroU64>,
-    left: Cell<u64>,
+    next: Cell<u64>,
+    /// One more than the last that is ours.
+    end: Cell<u64>,
 }
 
 /// How many are taken at a time.
@@ -147,19 +148,19 @@ const BLOCK: u64 = 64;
 
 impl Ids {
     pub(crate) fn new() -> Ids {
-        Ids { next: Cell::new(NonZeroU64::MIN), left: Cell::new(0) }
+        Ids { next: Cell::new(1), end: Cell::new(1) }
     }
 
     #[inline]
     pub(crate) fn next(&self) -> CoroutineId {
-        if self.left.get() == 0 {
-            self.next.set(take(BLOCK));
-            self.left.set(BLOCK);
+        if self.next.get() == self.end.get() {
+            let first = take(BLOCK).get();
+            self.next.set(first);
+            self.end.set(first + BLOCK);
         }
         let id = self.next.get();
-        self.next.set(id.saturating_add(1));
-        self.left.set(self.left.get() - 1);
-        CoroutineId(id)
+        self.next.set(id + 1);
+        CoroutineId(NonZeroU64::new(id).unwrap_or(NonZeroU64::MIN)) // they begin with 1
     }
 }
 

@@ -16,18 +16,17 @@
 //! `Coroutine` that is resumed, which nobody else touches.
 #![allow(unsafe_code)]
 
+use crate::extras::Extras;
 use crate::leak::Family;
-use crate::local::Locals;
 use crate::scheduler::Scheduler;
 use crate::seeing::look;
 use crate::sleeper::Sleeper;
-use crate::span::Spans;
-use crate::task::{State, Task};
-use crate::waiter::{REFUSAL, current_loop};
+use crate::task::{Listed, State};
+use crate::waiter::REFUSAL;
 use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
 use coracle_stack::Yielder;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -46,15 +45,15 @@ thread_local! {
 pub(crate) struct Frame {
     /// That of the task, lent.
     pub(crate) sleeper: ManuallyDrop<Arc<Sleeper>>,
-    task: Rc<Task>,
+    task: Listed,
     scheduler: NonNull<Scheduler>,
     /// Its loop. It does not count: a loop is not kept alive by its coroutines.
     lp: ManuallyDrop<Loop>,
     yielder: NonNull<Yielder<(), ()>>,
     /// The wait it is in, or was in last.
     pub(crate) waiting: Cell<Waiting>,
-    pub(crate) locals: Locals,
-    pub(crate) spans: Spans,
+    /// What few have.
+    pub(crate) extras: OnceCell<Box<Extras>>,
     /// The earliest [deadline](crate::deadline()) around what runs now.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// How many waits have failed because it is cancelled.
@@ -80,21 +79,22 @@ pub(crate) struct Waiting {
     pub(crate) since: Instant,
 }
 
-/// What the coroutine of `task`, of `scheduler`, runs on its stack.
+/// What the coroutine of `task`, of `scheduler`, whose loop is `lp`, runs on its stack.
 #[inline]
 pub(crate) fn body(
     scheduler: &Scheduler,
-    task: &Rc<Task>,
+    lp: &Loop,
+    task: Listed,
 ) -> impl FnOnce(&Yielder<(), ()>, ()) + 'static {
-    let since = scheduler.now();
     let scheduler = NonNull::from(scheduler);
-    let task = Rc::clone(task);
     // SAFETY: a copy that does not count, is never dropped, and is used by the coroutine only. It runs in turns of
     // this loop, which is owned for the length of a turn; when the loop is gone, its coroutines run no more.
-    let lp = ManuallyDrop::new(unsafe { std::ptr::read(&current_loop()) });
+    let lp = ManuallyDrop::new(unsafe { std::ptr::read(lp) });
     move |yielder: &Yielder<(), ()>, ()| {
+        // SAFETY: this is called by `Scheduler::resume`.
+        let since = unsafe { scheduler.as_ref() }.now();
         // SAFETY: a second one of the same count, which is not given back. The task keeps the first as long as it
-        // is the task of this coroutine, and the frame keeps the task.
+        // is the task of this coroutine, and the table of the scheduler keeps the task until that is over.
         let sleeper = ManuallyDrop::new(unsafe { std::ptr::read(task.sleeper_ref()) });
         let frame = Frame {
             sleeper,
@@ -103,8 +103,7 @@ pub(crate) fn body(
             lp,
             yielder: NonNull::from(yielder),
             waiting: Cell::new(Waiting { what: WaitsFor::Something, since }),
-            locals: Locals::default(),
-            spans: Spans::default(),
+            extras: OnceCell::new(),
             deadline: Cell::new(None),
             cancelled_waits: Cell::new(0),
             lucky_waits: Cell::new(0),
@@ -119,8 +118,9 @@ pub(crate) fn body(
         CURRENT.set(&frame);
         // SAFETY: the task was loaded before it was started, which is now; and the frame stays here until the end.
         unsafe { frame.task.run(&frame) };
-        frame.locals.clear();
-        frame.spans.leave_all();
+        if let Some(extras) = frame.extras.get() {
+            extras.clear();
+        }
     }
 }
 
@@ -169,14 +169,25 @@ impl Caller {
     /// It must not be kept when the coroutine is over; in this crate it is always a local of who waits.
     #[inline]
     pub(crate) fn new() -> Caller {
-        let lent = with(|frame| {
-            // SAFETY: a second one of the same count, which is not given back. The frame keeps the first until
-            // the coroutine is over, and this is a local of that coroutine.
-            frame.map(|frame| unsafe { std::ptr::read(&*frame.sleeper) })
-        });
-        let is_lent = lent.is_some();
-        let sleeper = ManuallyDrop::new(lent.unwrap_or_else(Sleeper::of_this_thread));
-        Caller { sleeper, is_lent, thread: PhantomData }
+        with(|frame| match frame {
+            Some(frame) => Caller::of(frame),
+            None => Caller::of_thread(),
+        })
+    }
+
+    /// The same for who is known to be the coroutine with this frame.
+    #[inline]
+    pub(crate) fn of(frame: &Frame) -> Caller {
+        // SAFETY: a second one of the same count, which is not given back. The frame keeps the first until the
+        // coroutine is over, and this is a local of that coroutine.
+        let sleeper = ManuallyDrop::new(unsafe { std::ptr::read(&*frame.sleeper) });
+        Caller { sleeper, is_lent: true, thread: PhantomData }
+    }
+
+    #[cold]
+    fn of_thread() -> Caller {
+        let sleeper = ManuallyDrop::new(Sleeper::of_this_thread());
+        Caller { sleeper, is_lent: false, thread: PhantomData }
     }
 
     /// A second one of the same count.
@@ -213,19 +224,20 @@ impl Frame {
     #[inline]
     pub(crate) fn scheduler(&self) -> &Scheduler {
         // SAFETY: a coroutine runs only inside `Scheduler::resume`, for the length of which its scheduler,
-        // which does not move, is borrowed. Nobody outside the coroutine has a frame.
+        // which does not move, is borrowed. Who looks at a frame from outside the coroutine does so in a turn of
+        // its loop, which keeps the scheduler.
         unsafe { self.scheduler.as_ref() }
     }
 
     #[inline]
-    pub(crate) fn task(&self) -> &Rc<Task> {
-        &self.task
+    pub(crate) fn task(&self) -> Listed {
+        self.task
     }
 
     /// Leaves the coroutine until the wait with this ticket has ended.
     #[inline]
     pub(crate) fn wait(&self, ticket: u64, waits_for: WaitsFor) {
-        let task = &*self.task;
+        let task = self.task;
         task.ticket.set(ticket);
         self.waiting.set(Waiting { what: waits_for, since: self.scheduler().now() });
         task.state.set(State::Waiting);
@@ -238,7 +250,7 @@ impl Frame {
         if self.scheduler().is_forked() {
             return; // nobody would come back to it
         }
-        self.scheduler().push(Rc::clone(&self.task));
+        self.scheduler().push(self.task);
         self.suspend();
     }
 
@@ -275,7 +287,9 @@ impl Frame {
     /// Always inlined: the processor mispredicts the return of every function that a switch lies in.
     #[inline(always)]
     fn suspend(&self) {
-        self.spans.pause(&self.unhooked);
+        if let Some(extras) = self.extras.get() {
+            extras.spans.pause(&self.unhooked);
+        }
         CURRENT.set(null());
         // SAFETY: the yielder is on the same stack as this frame, in the function that called the one whose
         // frame this is.
@@ -284,7 +298,14 @@ impl Frame {
             self.answer();
         }
         CURRENT.set(self);
-        self.spans.go_on(&self.unhooked);
+        if let Some(extras) = self.extras.get() {
+            extras.spans.go_on(&self.unhooked);
+        }
+    }
+
+    /// What few have, made when somebody needs it.
+    pub(crate) fn extras(&self) -> &Extras {
+        self.extras.get_or_init(Box::default)
     }
 
     /// Tells those who only look where it is, until it is resumed to go on. Apart, to keep the switch small.

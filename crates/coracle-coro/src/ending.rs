@@ -43,6 +43,15 @@ const NEVER_ENDS: u8 = 6;
 /// The handle has had it.
 const TAKEN: u8 = 7;
 
+/// Why there is no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoResult {
+    /// It will not be started.
+    NeverBegan,
+    /// It is parked for good.
+    NeverEnds,
+}
+
 pub(crate) struct Ending {
     state: AtomicU8,
     /// It was asked to end: its waits fail.
@@ -140,7 +149,7 @@ impl Ending {
             self.state.store(how, Ordering::Relaxed);
             // SAFETY: it waits until it is woken, or takes its waker back.
             let waker = self.waker.with_mut(|waker| unsafe { (*waker).take() });
-            waker.expect("who waits has lent its waker").wake();
+            waker.expect("who waits has lent its waker").wake_here();
             return true;
         }
         let before = self.state.swap(how, Ordering::AcqRel);
@@ -159,29 +168,28 @@ impl Ending {
         self.state.load(Ordering::Acquire) >= OVER
     }
 
-    /// Whether there will be no result because the coroutine is parked for good, and the handle was not told yet.
-    pub(crate) fn is_leaked(&self) -> bool {
-        self.state.load(Ordering::Acquire) == NEVER_ENDS
-    }
-
     /// Whether the handle has had the result.
     pub(crate) fn is_taken(&self) -> bool {
         self.state.load(Ordering::Relaxed) == TAKEN
     }
 
-    /// The result, if there is one by now. `None` inside if there will be none.
+    /// The result, if there is one by now; or why there will be none.
     ///
     /// # Safety
     /// By the handle. `T` is what the coroutine leaves.
     #[inline]
-    pub(crate) unsafe fn take<T>(&self) -> Option<Option<thread::Result<T>>> {
+    pub(crate) unsafe fn take<T>(&self) -> Option<Result<thread::Result<T>, NoResult>> {
         let state = self.state.load(Ordering::Acquire);
         if state < OVER {
             return None;
         }
         self.state.store(TAKEN, Ordering::Relaxed); // the coroutine changes it no more
-        // SAFETY: it is there, of this type, and the coroutine touches it no more.
-        Some((state == OVER).then(|| self.place.with_mut(|place| unsafe { (*place).take() })))
+        Some(match state {
+            // SAFETY: it is there, of this type, and the coroutine touches it no more.
+            OVER => Ok(self.place.with_mut(|place| unsafe { (*place).take() })),
+            NEVER_ENDS => Err(NoResult::NeverEnds),
+            _ => Err(NoResult::NeverBegan),
+        })
     }
 
     /// Has `waker` woken at the end. False if it is over, and there is no need to wait.
@@ -239,7 +247,7 @@ impl Ending {
         let detached = self.take_waker_back(DETACHED)
             || self.state.compare_exchange(OPEN, DETACHED, order.0, order.1).is_ok();
         // SAFETY: from then on, the coroutine drops its result. Else it is over.
-        if detached { None } else { unsafe { self.take() }.flatten() }
+        if detached { None } else { unsafe { self.take() }?.ok() }
     }
 
     /// From a state with a waker to one without. False if it was in another state.

@@ -41,8 +41,9 @@ impl Inheritance {
         let Some(estate) = self.0 else { return };
         current::with(|frame| {
             let frame = frame.expect("it is a coroutine that inherits");
-            frame.locals.inherit(estate.locals);
-            estate.span.into_iter().for_each(|span| frame.spans.enter(span));
+            let extras = frame.extras();
+            extras.locals.inherit(estate.locals);
+            estate.span.into_iter().for_each(|span| extras.spans.enter(span));
         });
     }
 }

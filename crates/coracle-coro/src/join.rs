@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::coroutine::Coroutine;
+use crate::current::{self, Frame};
 use crate::deadline;
+use crate::ending::NoResult;
 use crate::future::wait::FutureWait;
 use crate::waiter::{Waiter, Waker, Woken};
 use crate::waits_for::WaitsFor;
@@ -176,49 +178,62 @@ impl<T> JoinHandle<T> {
     }
 
     /// What it left, or why there is nothing yet.
+    #[inline(always)]
     fn wait(&self, deadline: Option<Instant>) -> Result<thread::Result<T>, Woken> {
         if let Some(result) = self.take() {
             return Ok(result);
         }
-        let sleeper = self.coroutine.sleeper();
-        let waiter = Waiter::new().waiting_for(WaitsFor::End(self.coroutine.id()));
-        // It may have been polled as a future before, and then it may be over by now.
-        // SAFETY: this is the handle.
-        if unsafe { !sleeper.ending.reopen() } {
-            return self.take().ok_or(Woken::Woken);
-        }
-        let here = waiter.is_of_the_loop_of(sleeper);
-        let waker = if here {
-            // SAFETY: it is not dropped, and not used after `leave`, below, or, after a panic, after `detach`.
-            let sleeper = unsafe { waiter.sleeper.lend() };
-            ManuallyDrop::new(Waker { sleeper, ticket: waiter.ticket })
-        } else {
-            ManuallyDrop::new(waiter.waker())
-        };
-        // SAFETY: this is the handle, it is open, and `here` says how it is.
-        let woken = unsafe {
-            if sleeper.ending.expect(waker, here) {
-                let woken = waiter.wait(deadline);
-                sleeper.ending.leave();
-                woken
-            } else {
-                Woken::Woken
+        let woken = current::with(|frame| match frame {
+            Some(frame) if frame.scheduler().owns(self.coroutine.sleeper()) => {
+                self.wait_here(frame, deadline)
             }
-        };
+            _ => self.wait_elsewhere(deadline),
+        });
         self.take().ok_or(woken)
+    }
+
+    /// By a coroutine of the same loop.
+    #[inline(always)]
+    fn wait_here(&self, frame: &Frame, deadline: Option<Instant>) -> Woken {
+        let ending = &self.coroutine.sleeper().ending;
+        let waiter = Waiter::of(frame).waiting_for(WaitsFor::End(self.coroutine.id()));
+        // SAFETY: the waker is not dropped, and not used after `leave`, below, or, after a panic, after `detach`.
+        let sleeper = unsafe { waiter.sleeper.lend() };
+        let waker = ManuallyDrop::new(Waker { sleeper, ticket: waiter.ticket });
+        // SAFETY: this is the handle, it is open, and both are of one loop. It may have been polled as a future
+        // before, and then it may be over by now.
+        unsafe {
+            if !ending.reopen() || !ending.expect(waker, true) {
+                return Woken::Woken;
+            }
+            let woken = waiter.wait_in(frame, deadline);
+            ending.leave();
+            woken
+        }
+    }
+
+    /// By whomever else.
+    #[inline(never)]
+    fn wait_elsewhere(&self, deadline: Option<Instant>) -> Woken {
+        let ending = &self.coroutine.sleeper().ending;
+        let waiter = Waiter::new().waiting_for(WaitsFor::End(self.coroutine.id()));
+        // SAFETY: as above, but that both may be of different threads: the waker is not lent.
+        unsafe {
+            if !ending.reopen() || !ending.expect(ManuallyDrop::new(waiter.waker()), false) {
+                return Woken::Woken;
+            }
+            let woken = waiter.wait(deadline);
+            ending.leave();
+            woken
+        }
     }
 
     /// What it left, if it is over.
     #[inline]
     fn take(&self) -> Option<thread::Result<T>> {
-        let ending = &self.coroutine.sleeper().ending;
-        let leaked = ending.is_leaked();
         // SAFETY: this is the handle, and the coroutine leaves a `T`.
-        let result = unsafe { ending.take()? };
-        Some(
-            result
-                .unwrap_or_else(|| Err(Box::new(if leaked { LEAKED } else { DROPPED }.to_owned()))),
-        )
+        let result = unsafe { self.coroutine.sleeper().ending.take()? };
+        Some(result.unwrap_or_else(|why| Err(explain(why))))
     }
 }
 
@@ -268,6 +283,16 @@ impl<T> fmt::Display for JoinError<T> {
 }
 
 impl<T> std::error::Error for JoinError<T> {}
+
+/// There is no result, in words.
+#[cold]
+fn explain(why: NoResult) -> Box<dyn Any + Send> {
+    let text = match why {
+        NoResult::NeverBegan => DROPPED,
+        NoResult::NeverEnds => LEAKED,
+    };
+    Box::new(text.to_owned())
+}
 
 /// Writes to the log that the coroutine that calls has panicked. Returns what it said.
 #[cold]

@@ -157,11 +157,17 @@ pub(crate) struct Legacy {
 /// Whether whoever calls has values at all.
 #[inline]
 pub(crate) fn has_some() -> bool {
-    with_locals(|locals| locals.values.borrow().is_some())
+    current::with(|frame| match frame {
+        Some(frame) => frame.extras.get().is_some_and(|extras| extras.locals.is_some()),
+        None => THREAD.with(Locals::is_some),
+    })
 }
 
 /// What a coroutine that is spawned now inherits from whoever calls.
 pub(crate) fn bequeath() -> Vec<Legacy> {
+    if !has_some() {
+        return Vec::new();
+    }
     let locals =
         with_locals(|locals| locals.values.borrow().as_ref().map(|values| values.0.clone()));
     // Nothing is borrowed: to clone a value is not ours.
@@ -176,6 +182,10 @@ pub(crate) fn bequeath() -> Vec<Legacy> {
 struct Values(Vec<Local>);
 
 impl Locals {
+    fn is_some(&self) -> bool {
+        self.values.borrow().is_some()
+    }
+
     fn find(&self, place: usize) -> Option<Rc<dyn Any>> {
         let values = self.values.borrow();
         let mut all = values.iter().flat_map(|values| &values.0);
@@ -202,15 +212,7 @@ impl Locals {
     }
 
     /// Drops them all. Their destructors may use the storage; a panic of theirs ends here.
-    #[inline]
     pub(crate) fn clear(&self) {
-        if self.values.borrow().is_some() {
-            self.clear_some();
-        }
-    }
-
-    #[cold]
-    fn clear_some(&self) {
         for _ in 0..ROUNDS {
             let Some(values) = self.values.take() else { return };
             for local in values.0 {
@@ -222,7 +224,7 @@ impl Locals {
 
 fn with_locals<R>(look: impl FnOnce(&Locals) -> R) -> R {
     current::with(|frame| match frame {
-        Some(frame) => look(&frame.locals),
+        Some(frame) => look(&frame.extras().locals),
         None => THREAD.with(look),
     })
 }

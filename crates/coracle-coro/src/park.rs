@@ -33,7 +33,7 @@ pub fn yield_now() {
     current::with(|frame| match frame {
         Some(frame) => {
             frame.assert_may_park();
-            if !thread::panicking() && !frame.scheduler().is_forked() {
+            if !thread::panicking() {
                 frame.give_way();
             }
         }
@@ -68,7 +68,7 @@ fn yield_thread() {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn park() -> io::Result<()> {
-    park_until(None)
+    Waiter::park(None).result()
 }
 
 /// As [`park`], for `timeout` at most. That it was over is no error; nor is it told.
@@ -83,10 +83,10 @@ pub fn park() -> io::Result<()> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn park_timeout(timeout: Duration) -> io::Result<()> {
-    park_until(Some(deadline::after(timeout)))
+    park_until(deadline::after(timeout))
 }
 
-fn park_until(own: Option<Instant>) -> io::Result<()> {
+fn park_until(own: Instant) -> io::Result<()> {
     let outer = deadline::limit();
-    deadline::ended(Waiter::park(own), own, outer)
+    deadline::ended(Waiter::park(Some(own)), Some(own), outer)
 }

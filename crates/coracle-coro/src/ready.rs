@@ -5,33 +5,26 @@
 //!                                ▲
 //!   last ────────────────────────┘
 //! ```
-#![allow(unsafe_code)]
 
-use crate::task::Task;
+use crate::task::Listed;
 use std::cell::Cell;
-use std::ptr::null;
-use std::rc::Rc;
 
+#[derive(Default)]
 pub(crate) struct Ready {
-    first: Cell<Option<Rc<Task>>>,
-    /// In the list; null if it is empty.
-    last: Cell<*const Task>,
+    first: Cell<Option<Listed>>,
+    /// None if there is no first.
+    last: Cell<Option<Listed>>,
     count: Cell<usize>,
 }
 
 impl Ready {
-    pub(crate) fn new() -> Ready {
-        Ready { first: Cell::new(None), last: Cell::new(null()), count: Cell::new(0) }
-    }
-
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.last.get().is_null()
+        self.last.get().is_none()
     }
 
-    /// The last, to be compared and not followed; null if there is none.
     #[inline]
-    pub(crate) fn last(&self) -> *const Task {
+    pub(crate) fn last(&self) -> Option<Listed> {
         self.last.get()
     }
 
@@ -41,33 +34,27 @@ impl Ready {
         self.count.get()
     }
 
-    /// Puts a task behind all others. It must not be in the list.
+    /// Puts a task behind all others. It must not be in a list.
     #[inline]
-    pub(crate) fn push(&self, task: Rc<Task>) {
-        let last = self.last.replace(Rc::as_ptr(&task));
-        // SAFETY: it is in the list, which owns what is in it; or null.
-        let place = unsafe { last.as_ref() }.map_or(&self.first, |last| &last.next);
-        place.set(Some(task));
+    pub(crate) fn push(&self, task: Listed) {
+        task.next.set(None);
+        match self.last.replace(Some(task)) {
+            Some(last) => last.next.set(Some(task)),
+            None => self.first.set(Some(task)),
+        }
         self.count.set(self.count.get() + 1);
     }
 
     /// Takes the first.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Rc<Task>> {
-        let task = self.first.take()?;
-        let next = task.next.take();
+    pub(crate) fn pop(&self) -> Option<Listed> {
+        let task = self.first.get()?;
+        let next = task.next.get();
         if next.is_none() {
-            self.last.set(null());
+            self.last.set(None);
         }
         self.first.set(next);
         self.count.set(self.count.get() - 1);
         Some(task)
-    }
-}
-
-/// One after the other: a long list would need as many frames if each dropped the next.
-impl Drop for Ready {
-    fn drop(&mut self) {
-        while self.pop().is_some() {}
     }
 }

@@ -24,9 +24,10 @@ use crate::leak;
 use crate::ready::Ready;
 use crate::seeing::{self, Counters};
 use crate::sleeper::Sleeper;
+use crate::spare::Spare;
 use crate::stack_use::Census;
 use crate::stacks::Trimming;
-use crate::task::{Key, Sent, Stamps, State, Task};
+use crate::task::{Key, Listed, Sent, Stamps, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Clock, Loop, LoopHandle};
@@ -35,7 +36,6 @@ use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::panic::Location;
-use std::ptr::null;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,11 +59,11 @@ pub(crate) struct Scheduler {
     /// How many are not over.
     living: Cell<usize>,
     ready: Ready,
-    /// Futures that are ready have their turn behind this task, which is in the queue; null if none are.
-    futures_behind: Cell<*const Task>,
+    /// Futures that are ready have their turn behind this task, which is in the queue; none if none are.
+    futures_behind: Cell<Option<Listed>>,
     /// It is their turn.
     futures_due: Cell<bool>,
-    spare: RefCell<Vec<Rc<Task>>>,
+    spare: Spare,
     /// What runs without a stack.
     pub(crate) futures: Futures,
     /// How many futures are not over, and how much else is still to be done beside coroutines.
@@ -100,10 +100,10 @@ impl Scheduler {
             pool: OnceCell::new(),
             tasks: RefCell::default(),
             living: Cell::new(0),
-            ready: Ready::new(),
-            futures_behind: Cell::new(null()),
+            ready: Ready::default(),
+            futures_behind: Cell::new(None),
             futures_due: Cell::new(false),
-            spare: RefCell::default(),
+            spare: Spare::default(),
             futures: Futures::default(),
             others: Cell::new(0),
             ids: Ids::new(),
@@ -162,13 +162,7 @@ impl Scheduler {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        let id = self.ids.next();
-        let spare = self.spare.borrow_mut().pop();
-        let task = spare.unwrap_or_else(|| {
-            let sleeper = Sleeper::of_coroutine(self.handle.clone(), id, None, spawned);
-            self.keep(Arc::new(sleeper))
-        });
-        let handle = task.renew(&self.handle, id, name, spawned, f);
+        let (task, handle) = self.prepare(name, spawned, f);
         self.enter(task, size);
         handle
     }
@@ -176,32 +170,55 @@ impl Scheduler {
     /// Runs `f` as a coroutine of its own at once, until it waits, gives way, or is over. Only in a callback of
     /// the loop: nothing of it is borrowed, and no coroutine runs.
     #[inline]
-    pub(crate) fn spawn_now<F, T>(&self, spawned: &'static Location<'static>, f: F) -> JoinHandle<T>
+    pub(crate) fn spawn_now<F, T>(
+        &self,
+        lp: &Loop,
+        spawned: &'static Location<'static>,
+        f: F,
+    ) -> JoinHandle<T>
     where
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        let id = self.ids.next();
-        let spare = self.spare.borrow_mut().pop();
-        let task = spare.unwrap_or_else(|| {
-            let sleeper = Sleeper::of_coroutine(self.handle.clone(), id, None, spawned);
-            self.keep(Arc::new(sleeper))
-        });
-        let handle = task.renew(&self.handle, id, None, spawned, f);
-        self.admit(&task, StackSize::default());
-        if self.resume(&task) {
+        let (task, handle) = self.prepare(None, spawned, f);
+        self.admit(task, StackSize::default());
+        if self.resume(lp, task) {
             self.remove(task);
         }
         handle
     }
 
+    /// A task that will run `f`.
+    #[inline(always)]
+    fn prepare<F, T>(
+        &self,
+        name: Option<Box<str>>,
+        spawned: &'static Location<'static>,
+        f: F,
+    ) -> (Listed, JoinHandle<T>)
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let id = self.ids.next();
+        let task = match self.spare.pop() {
+            Some(task) => task,
+            None => {
+                let handle = self.handle.clone();
+                self.keep(Arc::new(Sleeper::of_coroutine(handle, id, None, spawned)))
+            }
+        };
+        (task, task.renew(self, id, name, spawned, f))
+    }
+
     /// A new task, which is kept until there are too many.
     #[cold]
-    fn keep(&self, sleeper: Arc<Sleeper>) -> Rc<Task> {
+    fn keep(&self, sleeper: Arc<Sleeper>) -> Listed {
         let task = Task::new(sleeper);
-        let key = self.tasks.borrow_mut().insert(Rc::clone(&task));
-        task.sleeper_ref().settle(self, key);
-        task
+        let listed = task.listed();
+        let key = self.tasks.borrow_mut().insert(task);
+        listed.sleeper_ref().settle(self, key, &listed);
+        listed
     }
 
     /// The same for one whose spawner, in another thread, knows it already.
@@ -210,24 +227,23 @@ impl Scheduler {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let spare = self.spare.borrow_mut().pop();
+        let spare = self.spare.pop();
         let task = spare.unwrap_or_else(|| self.keep(Arc::clone(sent.sleeper())));
-        sent.load(&task);
+        sent.load(self, &task);
         self.enter(task, size);
     }
 
     #[inline(always)]
-    fn enter(&self, task: Rc<Task>, size: StackSize) {
-        self.admit(&task, size);
+    fn enter(&self, task: Listed, size: StackSize) {
+        self.admit(task, size);
         self.queue(task);
     }
 
     /// From here on it is one of those that are not over.
     #[inline(always)]
-    fn admit(&self, task: &Rc<Task>, size: StackSize) {
+    fn admit(&self, task: Listed, size: StackSize) {
         self.counters.count_spawn();
         self.living.set(self.living.get() + 1);
-        task.sleeper_ref().settle(self, task.key());
         task.size.set(size);
         task.ticket.set(0);
         task.spawned_at.set(self.stamps.stamp(self.now()));
@@ -250,14 +266,8 @@ impl Scheduler {
 
     /// The wait with this ticket has ended: whoever is still in it goes on.
     pub(crate) fn make_ready(&self, key: Key, ticket: u64) {
-        let tasks = self.tasks.borrow();
-        if let Some(task) = tasks.get(key)
-            && task.ticket.get() == ticket
-        {
-            task.ticket.set(0);
-            let task = Rc::clone(task);
-            drop(tasks);
-            self.push(task);
+        if let Some(task) = self.tasks.borrow().get(key) {
+            task.go_on(ticket);
         }
     }
 
@@ -273,7 +283,7 @@ impl Scheduler {
     /// Puts it at the end of the queue. Only in a turn of the loop, or of another that a coroutine of this one
     /// runs.
     #[inline]
-    pub(crate) fn push(&self, task: Rc<Task>) {
+    pub(crate) fn push(&self, task: Listed) {
         task.state.set(State::Ready);
         self.queue(task);
     }
@@ -288,7 +298,7 @@ impl Scheduler {
     /// Behind all that are ready now.
     fn give_futures_a_turn(&self) {
         match self.ready.last() {
-            last if last.is_null() => self.futures_due.set(true),
+            None => self.futures_due.set(true),
             last => self.futures_behind.set(last),
         }
         if !self.awake.get() {
@@ -297,7 +307,7 @@ impl Scheduler {
     }
 
     #[inline(always)]
-    fn queue(&self, task: Rc<Task>) {
+    fn queue(&self, task: Listed) {
         self.ready.push(task);
         if !self.awake.get() {
             self.wake_up();
@@ -332,11 +342,11 @@ impl Scheduler {
     /// What it waits for is there: it goes on at once, ahead of the queue, unless its wait was ended by something
     /// else, so that it is in the queue. Only for what the loop itself calls, with nothing borrowed: a completion.
     #[inline]
-    pub(crate) fn resume_now(&self, task: &Rc<Task>) {
+    pub(crate) fn resume_now(&self, lp: &Loop, task: Listed) {
         if task.ticket.get() != 0 {
             task.ticket.set(0);
-            if self.resume(task) {
-                self.remove(Rc::clone(task));
+            if self.resume(lp, task) {
+                self.remove(task);
             }
         }
     }
@@ -355,11 +365,11 @@ impl Scheduler {
             }
             match self.ready.pop() {
                 Some(task) => {
-                    if Rc::as_ptr(&task) == self.futures_behind.get() {
-                        self.futures_behind.set(null());
+                    if Some(task) == self.futures_behind.get() {
+                        self.futures_behind.set(None);
                         self.futures_due.set(true);
                     }
-                    if self.resume(&task) {
+                    if self.resume(lp, task) {
                         self.remove(task);
                     }
                 }
@@ -411,13 +421,13 @@ impl Scheduler {
     /// Runs a coroutine until it waits, gives way, or is over. True if it is over, and to be removed. Always
     /// inlined, as all that a switch lies in.
     #[inline(always)]
-    fn resume(&self, task: &Rc<Task>) -> bool {
+    fn resume(&self, lp: &Loop, task: Listed) -> bool {
         let mut place = task.coroutine.borrow_mut();
         if task.state.get() == State::New
-            && let Err(error) = self.start(task, &mut place)
+            && let Err(error) = self.start(lp, task, &mut place)
         {
             drop(place);
-            give_up(task, &error);
+            give_up(&task, &error);
             return true;
         }
         task.state.set(State::Running);
@@ -438,22 +448,35 @@ impl Scheduler {
     }
 
     /// On the stack that the former coroutine of the task has left there, or on another.
-    #[inline]
-    fn start(&self, task: &Rc<Task>, place: &mut Option<Coroutine<(), (), ()>>) -> io::Result<()> {
+    #[inline(always)]
+    fn start(
+        &self,
+        lp: &Loop,
+        task: Listed,
+        place: &mut Option<Coroutine<(), (), ()>>,
+    ) -> io::Result<()> {
         match place {
             Some(former) if former.stack().size() == task.size.get() && !task.has_name() => {
-                former.restart(current::body(self, task));
+                former.restart(current::body(self, lp, task));
+                Ok(())
             }
-            _ => {
-                *place = None;
-                let stack = self.take_stack(task)?;
-                *place = Some(Coroutine::new(stack, current::body(self, task)));
-            }
+            _ => self.start_elsewhere(lp, task, place),
         }
+    }
+
+    #[cold]
+    fn start_elsewhere(
+        &self,
+        lp: &Loop,
+        task: Listed,
+        place: &mut Option<Coroutine<(), (), ()>>,
+    ) -> io::Result<()> {
+        *place = None;
+        let stack = self.take_stack(&task)?;
+        *place = Some(Coroutine::new(stack, current::body(self, lp, task)));
         Ok(())
     }
 
-    #[inline(never)]
     fn take_stack(&self, task: &Task) -> io::Result<Stack> {
         let pool = self.pool()?;
         let mut stack = pool.take(task.size.get()).or_else(|_| {
@@ -468,7 +491,7 @@ impl Scheduler {
 
     /// Gives the stacks that tasks have kept which are over back to the pool.
     pub(crate) fn give_back_spare_stacks(&self) {
-        self.spare.borrow().iter().for_each(|spare| drop(spare.coroutine.take()));
+        self.spare.iter().for_each(|spare| drop(spare.coroutine.take()));
     }
 
     /// The stacks of this loop.
@@ -497,34 +520,40 @@ impl Scheduler {
 
     // --- The end ---------------------------------------------------------------------------------------
 
-    fn remove(&self, task: Rc<Task>) {
+    #[inline(always)]
+    fn remove(&self, task: Listed) {
         let left = self.living.get() - 1;
         self.living.set(left);
         task.is_spare.set(true);
-        let spare = self.spare.borrow().len();
         let keeps_stack = !cfg!(debug_assertions)
-            && spare < LIMIT_SPARE_STACKS
+            && self.spare.len() < LIMIT_SPARE_STACKS
             && task.size.get() == StackSize::default()
             && !task.has_name();
-        if !keeps_stack {
-            let former = task.coroutine.take();
-            drop(former); // its stack goes back to the pool
+        if keeps_stack {
+            self.spare.push(task);
+        } else {
+            self.put_away(task);
         }
         if !self.awake.get() {
             // It was resumed by a completion, and nobody follows who would count.
             self.counters.begin_turn(self.now());
             self.counters.end_turn(self.waiting());
         }
-        // One is the table's, and one is ours; others may be of a list that somebody has just made.
-        if spare < LIMIT_SPARE_TASKS && Rc::strong_count(&task) == 2 {
-            self.spare.borrow_mut().push(task);
-        } else {
-            let removed = self.tasks.borrow_mut().remove(task.key());
-            drop(removed);
-        }
         match self.group.get() {
             Some(member) => member.left(self.leaked.get()),
             None => self.settle(),
+        }
+    }
+
+    /// Its stack goes back to the pool, and the task is kept, if there are not too many.
+    #[cold]
+    fn put_away(&self, task: Listed) {
+        drop(task.coroutine.take());
+        if self.spare.len() < LIMIT_SPARE_TASKS {
+            self.spare.push(task);
+        } else {
+            let removed = self.tasks.borrow_mut().remove(task.key());
+            drop(removed);
         }
     }
 
@@ -541,19 +570,21 @@ impl Scheduler {
     /// will ever be over.
     #[inline]
     fn settle(&self) {
-        if !self.stop_when_empty.get() {
-            return;
-        }
-        let left = self.living.get() + self.others.get();
-        if left == 0 {
-            self.stop_when_empty.set(false);
-            current_loop().stop();
-        } else if left == self.leaked.get() {
-            self.exit();
+        // Those that are left are at least those that are leaked.
+        if self.living.get() + self.others.get() == self.leaked.get() && self.stop_when_empty.get() {
+            self.conclude();
         }
     }
 
     #[cold]
+    fn conclude(&self) {
+        if self.leaked.get() > 0 {
+            self.exit();
+        }
+        self.stop_when_empty.set(false);
+        current_loop().stop();
+    }
+
     fn exit(&self) -> ! {
         let leaked: Vec<_> = self.tasks().iter().map(|task| task.sleeper()).collect();
         leak::exit(&leaked)

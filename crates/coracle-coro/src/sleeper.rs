@@ -27,7 +27,7 @@ use crate::ending::Ending;
 use crate::inbox;
 use crate::primitive::Lock;
 use crate::scheduler::Scheduler;
-use crate::task::Key;
+use crate::task::{Key, Task};
 use crate::waiter::Woken;
 use crate::way::Way;
 use coracle_loop::LoopHandle;
@@ -73,11 +73,14 @@ pub(crate) struct Sleeper {
 /// Where it is to be told.
 enum Home {
     Thread(Thread),
-    /// The key is that of its task, and the others are of its scheduler, from when the loop has a task for it.
+    /// The others are there from when the loop has a task for it.
     Loop {
         handle: LoopHandle,
+        /// That of its task, for other threads.
         key: AtomicU64,
-        scheduler: AtomicPtr<Scheduler>,
+        /// Its task, for the thread of its loop; null when that is gone, or runs another.
+        task: AtomicPtr<Task>,
+        /// That of its scheduler.
         inbox: Way,
     },
     /// Whoever polls the future that waits, if it was polled since.
@@ -91,8 +94,8 @@ impl Sleeper {
         name: Option<Box<str>>,
         spawned: &'static Location<'static>,
     ) -> Sleeper {
-        let (key, scheduler) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
-        let home = Home::Loop { handle, key, scheduler, inbox: Way::default() };
+        let (key, task) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
+        let home = Home::Loop { handle, key, task, inbox: Way::default() };
         Sleeper::new(home, id, name, spawned)
     }
 
@@ -180,13 +183,19 @@ impl Sleeper {
         Arc::clone(&Caller::new())
     }
 
-    /// It has a task now.
-    #[inline]
-    pub(crate) fn settle(&self, owner: &Scheduler, task: Key) {
-        if let Home::Loop { key, scheduler, inbox, .. } = &self.home {
+    /// It has a task now, which its owner has under this key. By the thread of its loop.
+    pub(crate) fn settle(&self, owner: &Scheduler, new_key: Key, new_task: &Task) {
+        if let Home::Loop { key, task, inbox, .. } = &self.home {
             inbox.lead_to(owner.inbox());
-            key.store(task.data().as_ffi(), Ordering::Relaxed);
-            scheduler.store(std::ptr::from_ref(owner).cast_mut(), Ordering::Relaxed);
+            key.store(new_key.data().as_ffi(), Ordering::Relaxed);
+            task.store(std::ptr::from_ref(new_task).cast_mut(), Ordering::Relaxed);
+        }
+    }
+
+    /// It has none any more. By the thread of its loop.
+    pub(crate) fn unsettle(&self) {
+        if let Home::Loop { task, .. } = &self.home {
+            task.store(null_mut(), Ordering::Relaxed);
         }
     }
 
@@ -257,6 +266,17 @@ impl Sleeper {
             .is_ok()
     }
 
+    /// The same, if all who know of the wait are of the thread of who waits.
+    #[inline]
+    pub(crate) fn end_here(&self, ticket: u64, how: Woken) -> bool {
+        let open = ticket << STATE_BITS;
+        let first = self.word.load(Ordering::Relaxed) == open;
+        if first {
+            self.word.store(open | how as u64, Ordering::Release);
+        }
+        first
+    }
+
     /// Ends the wait, and has the one who waits go on. False if it was over. Any thread.
     #[inline]
     pub(crate) fn end_and_tell(&self, ticket: u64, how: Woken) -> bool {
@@ -271,6 +291,20 @@ impl Sleeper {
     #[inline]
     pub(crate) fn tell(&self, ticket: u64) {
         match &self.home {
+            Home::Loop { handle, task, .. } if handle.is_current() => {
+                // SAFETY: this is a turn of its loop, so this is the thread that frees its tasks; each of them
+                // takes this pointer back before it is freed.
+                if let Some(task) = unsafe { task.load(Ordering::Relaxed).as_ref() } {
+                    task.go_on(ticket);
+                }
+            }
+            _ => self.tell_elsewhere(ticket),
+        }
+    }
+
+    #[inline(never)]
+    fn tell_elsewhere(&self, ticket: u64) {
+        match &self.home {
             Home::Thread(thread) => thread.unpark(),
             Home::Future(waker) => {
                 let waker = waker.lock().take();
@@ -278,14 +312,9 @@ impl Sleeper {
                     waker.wake();
                 }
             }
-            Home::Loop { handle, key, scheduler, inbox } => {
+            Home::Loop { handle, key, inbox, .. } => {
                 let key = Key::from(KeyData::from_ffi(key.load(Ordering::Relaxed)));
-                if handle.is_current() {
-                    // SAFETY: this is a turn of its loop, which keeps its scheduler; and it has a task, or else
-                    // it could not have begun a wait.
-                    let scheduler = unsafe { &*scheduler.load(Ordering::Relaxed) };
-                    scheduler.make_ready(key, ticket);
-                } else if let Some(inbox) = inbox.get() {
+                if let Some(inbox) = inbox.get() {
                     inbox.put(handle, key, ticket);
                 }
             }

@@ -44,7 +44,7 @@ impl Drop for Leave {
 fn with_spans(f: impl FnOnce(&Spans)) {
     current::with(|frame| {
         if let Some(frame) = frame {
-            f(&frame.spans);
+            f(&frame.extras().spans);
         }
     });
 }

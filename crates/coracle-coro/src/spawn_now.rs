@@ -95,7 +95,7 @@ impl Spawner {
             "cannot start a coroutine outside a turn of its loop: call it in a callback, \
              or give it to the loop with `spawn_on`"
         );
-        scheduler.spawn_now(Location::caller(), f)
+        scheduler.spawn_now(lp, Location::caller(), f)
     }
 }
 

@@ -13,12 +13,13 @@ use crate::coroutine::{Coroutine as Handle, CoroutineId};
 use crate::current::{Frame, Waiting};
 use crate::join::{JoinHandle, report};
 use crate::kept::Kept;
+use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
-use coracle_loop::LoopHandle;
 use coracle_stack::StackSize;
 use std::cell::{Cell, UnsafeCell};
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::ptr::{from_ref, null};
+use std::ptr::{NonNull, from_ref, null};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,8 +65,8 @@ pub(crate) struct Task {
     /// It waits for another coroutine to be made of it.
     pub(crate) is_spare: Cell<bool>,
     pub(crate) spawned_at: Cell<Stamp>,
-    /// Who is ready after it, if it is ready itself.
-    pub(crate) next: Cell<Option<Rc<Task>>>,
+    /// Who is after it in the list it is in: of those who are ready, or of those that are spare.
+    pub(crate) next: Cell<Option<Listed>>,
 }
 
 impl Task {
@@ -81,6 +82,12 @@ impl Task {
             spawned_at: Cell::default(),
             next: Cell::new(None),
         })
+    }
+
+    /// Itself, uncounted. It must not be used when the task is in the table of its scheduler no more.
+    #[inline]
+    pub(crate) fn listed(&self) -> Listed {
+        Listed(NonNull::from(self))
     }
 
     pub(crate) fn sleeper(&self) -> Arc<Sleeper> {
@@ -104,7 +111,7 @@ impl Task {
     #[inline]
     pub(crate) fn renew<F, T>(
         &self,
-        handle: &LoopHandle,
+        scheduler: &Scheduler,
         id: CoroutineId,
         name: Option<Box<str>>,
         spawned: &'static Location<'static>,
@@ -118,7 +125,8 @@ impl Task {
         let renewed = Sleeper::renew(unsafe { &mut *self.sleeper.get() }, id, name, spawned);
         if let Err(name) = renewed {
             // Somebody still has a handle or a waker of the former one.
-            self.replace(Arc::new(Sleeper::of_coroutine(handle.clone(), id, name, spawned)));
+            let handle = scheduler.handle().clone();
+            self.replace(scheduler, Arc::new(Sleeper::of_coroutine(handle, id, name, spawned)));
         }
         // SAFETY: its sleeper is as new, and has no handle but this, which is for a `T`.
         unsafe {
@@ -134,8 +142,11 @@ impl Task {
 
     /// Makes another coroutine of one that is over, with a sleeper of its own.
     #[cold]
-    fn replace(&self, sleeper: Arc<Sleeper>) {
-        sleeper.succeed(self.sleeper_ref());
+    fn replace(&self, scheduler: &Scheduler, sleeper: Arc<Sleeper>) {
+        let former = self.sleeper_ref();
+        sleeper.succeed(former);
+        former.unsettle(); // which may be the same, if it is the first of the task
+        sleeper.settle(scheduler, former.key(), self);
         // SAFETY: as in `renew`.
         let former = std::mem::replace(unsafe { &mut *self.sleeper.get() }, sleeper);
         drop(former);
@@ -146,11 +157,29 @@ impl Task {
         if self.state.get() != State::Waiting {
             return None;
         }
-        // SAFETY: it is in the middle of a wait. So it was started and is not over, and its frame is where the
-        // coroutine has left it, on a stack that nobody else gets. Nobody makes a `&mut` of a frame, and this is
-        // its thread.
-        let frame = unsafe { &*self.link.get().cast::<Frame>() };
-        Some(frame.waiting.get())
+        // SAFETY: it is in the middle of a wait.
+        Some(unsafe { self.frame() }.waiting.get())
+    }
+
+    /// Its frame.
+    ///
+    /// # Safety
+    /// It is in the middle of a wait.
+    #[inline]
+    unsafe fn frame(&self) -> &Frame {
+        // SAFETY: it was started and is not over, so that its frame is where the coroutine has left it, on a stack
+        // that nobody else gets. Nobody makes a `&mut` of a frame, and this is its thread.
+        unsafe { &*self.link.get().cast::<Frame>() }
+    }
+
+    /// The wait with this ticket has ended: if it is still in it, it is ready to go on. Only in a turn of its loop.
+    #[inline]
+    pub(crate) fn go_on(&self, ticket: u64) {
+        if self.ticket.get() == ticket {
+            self.ticket.set(0);
+            // SAFETY: it has a ticket only while it waits.
+            unsafe { self.frame() }.scheduler().push(self.listed());
+        }
     }
 
     // --- What it does ----------------------------------------------------------------------------------
@@ -197,6 +226,28 @@ impl Task {
             // SAFETY: as above.
             unsafe { (body.give_up)(&sleeper) };
         }
+    }
+}
+
+/// From now on nobody finds it.
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.sleeper.get_mut().unsettle();
+    }
+}
+
+/// A task that the table of its scheduler has. It is not counted, so that it costs nothing to hand it on: the table
+/// has a task until its coroutine is over and it is in no list, and nobody uses one of these any longer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed(NonNull<Task>);
+
+impl Deref for Listed {
+    type Target = Task;
+
+    #[inline]
+    fn deref(&self) -> &Task {
+        // SAFETY: the table has it, and so it is there. Nobody makes a `&mut` of a task that the table has.
+        unsafe { self.0.as_ref() }
     }
 }
 
@@ -300,9 +351,9 @@ where
     }
 
     /// It has arrived, and `task` runs it.
-    pub(crate) fn load(mut self, task: &Task) {
+    pub(crate) fn load(mut self, scheduler: &Scheduler, task: &Task) {
         if let Some(f) = self.f.take() {
-            task.replace(Arc::clone(&self.sleeper));
+            task.replace(scheduler, Arc::clone(&self.sleeper));
             // SAFETY: its sleeper is new, and has the handle that was made above.
             unsafe { task.load(f) };
         }

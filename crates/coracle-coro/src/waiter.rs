@@ -93,10 +93,24 @@ impl Waiter {
     ///
     /// # Panics
     /// As [`new`](Waiter::new).
+    #[inline]
     pub(crate) fn begin() -> Waiter {
         assert_may_wait();
         let sleeper = Caller::new();
         let ticket = sleeper.begin();
+        Waiter { sleeper, ticket, waits_for: WaitsFor::Something }
+    }
+
+    /// As [`new`](Waiter::new), for who is known to be the coroutine with this frame.
+    ///
+    /// # Panics
+    /// As [`new`](Waiter::new).
+    #[inline]
+    pub(crate) fn of(frame: &Frame) -> Waiter {
+        back_off_in(frame);
+        frame.assert_may_park();
+        let sleeper = Caller::of(frame);
+        let ticket = sleeper.begin_in_coroutine();
         Waiter { sleeper, ticket, waits_for: WaitsFor::Something }
     }
 
@@ -110,12 +124,6 @@ impl Waiter {
     /// What ends the wait. Any thread, any number of times.
     pub(crate) fn waker(&self) -> Waker {
         Waker { sleeper: Arc::clone(&self.sleeper), ticket: self.ticket }
-    }
-
-    /// Whether whoever waits is a coroutine of the same loop as `other`.
-    #[inline]
-    pub(crate) fn is_of_the_loop_of(&self, other: &Sleeper) -> bool {
-        current::with(|frame| frame.is_some_and(|frame| frame.scheduler().owns(other)))
     }
 
     /// Whether it is woken in a moment, by another thread that is just about to do it. Not if there is anything
@@ -141,41 +149,39 @@ impl Waiter {
         false
     }
 
-    /// Until woken, or `deadline`. A wake that came before is not lost.
+    /// Until woken, or `deadline`. A wake that came before is not lost. Always inlined, as all that a switch lies in.
+    #[inline(always)]
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Woken {
-        let woken = current::with(|frame| match frame {
-            Some(frame) => self.wait_in_coroutine(frame, earlier(deadline, frame.deadline.get())),
-            None => self.wait_in_thread(earlier(deadline, deadline::limit())),
-        });
+        current::with(|frame| match frame {
+            Some(frame) => self.wait_in(frame, deadline),
+            None => self.wait_in_thread(deadline),
+        })
+    }
+
+    /// Whoever calls waits for an [`unpark`](crate::Coroutine::unpark).
+    #[inline(always)]
+    pub(crate) fn park(deadline: Option<Instant>) -> Woken {
+        current::with(|frame| match frame {
+            Some(frame) => {
+                frame.assert_may_park();
+                back_off_in(frame);
+                Caller::of(frame).park(|waiter| waiter.wait_in(frame, deadline))
+            }
+            None => park_thread(deadline),
+        })
+    }
+
+    /// As [`wait`](Waiter::wait), by the coroutine with this frame.
+    #[inline(always)]
+    pub(crate) fn wait_in(&self, frame: &Frame, deadline: Option<Instant>) -> Woken {
+        let woken = self.wait_in_coroutine(frame, earlier(deadline, frame.deadline.get()));
         if woken != Woken::Woken {
             failures::note();
         }
         woken
     }
 
-    /// Whoever calls waits for an [`unpark`](crate::Coroutine::unpark).
-    pub(crate) fn park(deadline: Option<Instant>) -> Woken {
-        assert_may_wait();
-        back_off();
-        let sleeper = Caller::new();
-        if sleeper.take_permit() {
-            return Woken::Woken;
-        }
-        let ticket = sleeper.begin();
-        let woken = if sleeper.begin_park(ticket) {
-            let waits_for = WaitsFor::Unpark;
-            Waiter { sleeper: Caller::new(), ticket, waits_for }.wait(deadline)
-        } else {
-            Woken::Woken // at this moment
-        };
-        sleeper.end_park(ticket);
-        if woken == Woken::Woken {
-            let taken = sleeper.take_permit();
-            debug_assert!(taken, "only an `unpark` wakes from a `park`");
-        }
-        woken
-    }
-
+    #[inline(always)]
     fn wait_in_coroutine(&self, frame: &Frame, limit: Option<Instant>) -> Woken {
         let Waiter { sleeper, ticket, waits_for } = self;
         // In a copy of the process, nobody would wake it.
@@ -206,7 +212,15 @@ impl Waiter {
     }
 
     #[cold]
-    fn wait_in_thread(&self, limit: Option<Instant>) -> Woken {
+    fn wait_in_thread(&self, deadline: Option<Instant>) -> Woken {
+        let woken = self.wait_in_thread_until(earlier(deadline, deadline::limit()));
+        if woken != Woken::Woken {
+            failures::note();
+        }
+        woken
+    }
+
+    fn wait_in_thread_until(&self, limit: Option<Instant>) -> Woken {
         let Waiter { sleeper, ticket, .. } = self;
         if sleeper.is_cancelled() {
             sleeper.end(*ticket, Woken::Cancelled);
@@ -224,6 +238,33 @@ impl Waiter {
     }
 }
 
+#[cold]
+fn park_thread(deadline: Option<Instant>) -> Woken {
+    refuse_callbacks();
+    Caller::new().park(|waiter| waiter.wait_in_thread(deadline))
+}
+
+impl Caller {
+    /// It waits for an [`unpark`](crate::Coroutine::unpark), in this way.
+    #[inline(always)]
+    fn park(self, wait: impl FnOnce(&Waiter) -> Woken) -> Woken {
+        if self.take_permit() {
+            return Woken::Woken;
+        }
+        let ticket = self.begin();
+        let waiter = Waiter { sleeper: self, ticket, waits_for: WaitsFor::Unpark };
+        // Else it was unparked at this moment.
+        let woken =
+            if waiter.sleeper.begin_park(ticket) { wait(&waiter) } else { Woken::Woken };
+        waiter.sleeper.end_park(ticket);
+        if woken == Woken::Woken {
+            let taken = waiter.sleeper.take_permit();
+            debug_assert!(taken, "only an `unpark` wakes from a `park`");
+        }
+        woken
+    }
+}
+
 /// Ends one wait of somebody.
 #[derive(Clone)]
 pub(crate) struct Waker {
@@ -236,6 +277,14 @@ impl Waker {
     /// ended before, by whatever. Any thread; no lock and no system call if both are of one loop.
     pub(crate) fn wake(&self) -> bool {
         self.sleeper.end_and_tell(self.ticket, Woken::Woken)
+    }
+
+    /// As [`wake`](Waker::wake), if all who can end the wait are of the thread of who waits, as is who calls.
+    #[inline]
+    pub(crate) fn wake_here(&self) {
+        if self.sleeper.end_here(self.ticket, Woken::Woken) {
+            self.sleeper.tell(self.ticket);
+        }
     }
 
     /// As [`wake`](Waker::wake), but whoever waits is told later, by [`tell`](Waker::tell): for who holds a lock.
@@ -258,13 +307,14 @@ impl Waker {
 /// Makes a cancelled coroutine wait a while that was often told so, before it waits once more.
 #[inline]
 pub(crate) fn back_off() {
-    current::with(|frame| {
-        if let Some(frame) = frame
-            && frame.cancelled_waits.get() >= FREE_CANCELLED_WAITS
-        {
-            pause(frame);
-        }
-    });
+    current::with(|frame| frame.into_iter().for_each(back_off_in));
+}
+
+#[inline]
+fn back_off_in(frame: &Frame) {
+    if frame.cancelled_waits.get() >= FREE_CANCELLED_WAITS {
+        pause(frame);
+    }
 }
 
 #[cold]

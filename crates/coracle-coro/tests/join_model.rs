@@ -45,6 +45,10 @@ mod waiter {
             *woken == Some(true)
         }
 
+        pub(crate) fn wake_here(&self) {
+            self.wake();
+        }
+
         pub(crate) fn wake(&self) -> bool {
             let mut woken = self.0.0.lock().unwrap();
             let counts = woken.is_none();
@@ -87,7 +91,7 @@ fn join(ending: &Ending, patient: bool) -> Option<bool> {
     // SAFETY: this is the only handle, and is for what the coroutine leaves.
     unsafe {
         if let Some(result) = ending.take::<Counted>() {
-            return Some(result.is_some());
+            return Some(result.is_ok());
         }
         let waker = Waker::new();
         // If it was polled as a future before, it may be over by now.
@@ -97,7 +101,7 @@ fn join(ending: &Ending, patient: bool) -> Option<bool> {
         }
         let result = ending.take::<Counted>();
         assert!(!patient || result.is_some(), "it was woken before the end");
-        result.map(|result| result.is_some())
+        result.map(|result| result.is_ok())
     }
 }
 
@@ -113,7 +117,7 @@ fn poll(ending: &Ending) -> Result<bool, Waker> {
             }
         }
         let result = ending.take::<Counted>().expect("nobody leaves a waker and is told nothing");
-        Ok(result.is_some())
+        Ok(result.is_ok())
     }
 }
 

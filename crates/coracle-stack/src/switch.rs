@@ -89,8 +89,9 @@ impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Re
         F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
     {
         const { assert!(size_of::<Seat<Input, Yield, Return>>() == SEAT_BYTES) }
-        let seat = Bounds::of(&stack).seat();
-        let inner = place(&stack, body);
+        let bounds = Bounds::of(&stack);
+        let seat = bounds.seat();
+        let inner = place(bounds, body);
         // SAFETY: the seat is on this stack, above all frames, large enough and aligned; nobody else has it.
         unsafe { seat.write(Seat { inner, stack }) };
         Coroutine { seat, owned: PhantomData }
@@ -119,9 +120,11 @@ impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Re
     where
         F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
     {
-        let Seat { inner, stack } = self.seat_mut();
+        // What is below the seat is its stack: `Bounds::of` would say the same.
+        let bounds = Bounds { base: self.seat.addr(), limit: self.seat().stack.slot().low };
+        let inner = &mut self.seat_mut().inner;
         assert!(inner.done(), "a coroutine is restarted when it has come to its end");
-        *inner = place(stack, body);
+        *inner = place(bounds, body);
     }
 }
 
@@ -200,13 +203,12 @@ impl<Input, Yield, Return> fmt::Debug for Coroutine<Input, Yield, Return> {
 /// Puts `body` on a stack that nobody uses.
 #[inline]
 fn place<Input: 'static, Yield: 'static, Return: 'static, F>(
-    stack: &Stack,
+    bounds: Bounds,
     body: F,
 ) -> corosensei::Coroutine<Input, Yield, Return, Bounds>
 where
     F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
 {
-    let bounds = Bounds::of(stack);
     // corosensei puts it at the top of the stack, if it is small and of no special alignment.
     if const { size_of::<F>() > LIMIT_BODY_BYTES || align_of::<F>() > STACK_ALIGNMENT } {
         let body = Box::new(body);

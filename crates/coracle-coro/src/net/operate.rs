@@ -381,10 +381,9 @@ unsafe fn go_on(coroutine: NonNull<Frame>) {
     let frame = unsafe { coroutine.as_ref() };
     // SAFETY: a loop keeps its scheduler, and this is a turn of it.
     let scheduler = unsafe { &*std::ptr::from_ref(frame.scheduler()) };
-    // SAFETY: a second one of the same count, which is not given back. When the coroutine is over, and drops the
-    // first, the scheduler has another.
-    let task = ManuallyDrop::new(unsafe { std::ptr::read(frame.task()) });
-    scheduler.resume_now(&task);
+    // SAFETY: a second one of the same count, which is not given back. The loop is owned for the length of a turn.
+    let lp = ManuallyDrop::new(unsafe { std::ptr::read(frame.lp()) });
+    scheduler.resume_now(&lp, frame.task());
 }
 
 /// One direction of a descriptor: its operation in flight, and those who wait for their turn.

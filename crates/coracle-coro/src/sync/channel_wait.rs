@@ -75,6 +75,7 @@ pub(super) fn receive<T>(core: &Core<T>, what: WaitsFor) -> Result<T, RecvError>
 }
 
 /// Who waits, and a name for it that nobody else has meanwhile.
+#[inline]
 fn begin(place: &mut Option<Waiter>) -> (Waker, usize) {
     let name = std::ptr::from_ref(place).addr();
     let waiter = place.insert(Waiter::begin());
@@ -82,6 +83,7 @@ fn begin(place: &mut Option<Waiter>) -> (Waker, usize) {
 }
 
 /// How the wait has ended; and if it was looked for a moment, whether that was of use.
+#[inline(always)]
 fn wait(waiter: Option<Waiter>, queued: &Queued, what: WaitsFor) -> (Woken, Option<bool>) {
     let waiter = waiter.expect("who has joined the line has begun to wait");
     let lucky = queued.hopeful.then(|| waiter.is_woken_in_a_moment());

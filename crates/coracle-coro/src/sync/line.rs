@@ -46,18 +46,19 @@ impl Drop for Claimed {
     }
 }
 
-/// Those whose waits have ended, to be told without the lock. There is hardly ever more than one.
+/// Those whose waits have ended, to be told without the lock, in order. There is hardly ever more than one.
 #[derive(Default)]
 pub(crate) struct Told {
     first: Option<Claimed>,
-    rest: Vec<Claimed>,
+    rest: Option<Box<Vec<Claimed>>>,
 }
 
 impl Told {
+    #[inline]
     pub(crate) fn add(&mut self, claimed: Claimed) {
         match &self.first {
             None => self.first = Some(claimed),
-            Some(_) => self.rest.push(claimed),
+            Some(_) => self.rest.get_or_insert_default().push(claimed),
         }
     }
 }
@@ -116,7 +117,8 @@ impl<T> Line<T> {
                 return None;
             }
             if entry.waker.claim() {
-                let entry = self.entries.remove(at)?;
+                let entry =
+                    if at == 0 { self.entries.pop_front()? } else { self.entries.remove(at)? };
                 return Some((entry.ticket, entry.item, Claimed(entry.waker)));
             }
             entry.gone = true;
