@@ -103,7 +103,7 @@ fn s1_coroutines_wait_without_holding_the_thread() {
         "the longest word is coroutine",
         "first came the tortoise",
         "the squares of two loops add up to 385",
-        "too late: Connection timed out (os error 110)",
+        "too late: the time for this wait is over (its own, or of a `timeout` or `deadline` around it)",
         "cancelled: Operation canceled (os error 125)",
         "it panicked, and nobody else has noticed",
     ] {

@@ -61,6 +61,7 @@
 
 mod guard;
 
+use crate::budget;
 use crate::deadline;
 use crate::offload::refuse_if_over;
 use crate::primitive::Lock;
@@ -167,6 +168,10 @@ struct State<T> {
 impl<T> ConnPool<T> {
     /// A pool without a connection yet; `connect` makes them, in the coroutine that needs one.
     ///
+    /// What `connect` captures must be `Send` and `Sync`, also for a pool that stays on one loop: the pool itself can
+    /// be sent wherever its connections can, and its type does not say whether that is meant. So it takes an address,
+    /// a name or an `Arc` along, rather than an `Rc`.
+    ///
     /// # Errors
     /// `InvalidInput` if it could never have a connection.
     ///
@@ -236,7 +241,7 @@ impl<T> ConnPool<T> {
     ///
     /// # Errors
     /// - What `connect` says.
-    /// - `ECANCELED`, `ETIMEDOUT`, as for every wait.
+    /// - `ECANCELED`, `TimedOut`, as for every wait.
     /// - `QuotaExceeded` if `limit_waiters` wait already.
     /// - `BrokenPipe` if the pool is [closed](ConnPool::close).
     ///
@@ -320,6 +325,7 @@ impl<T> ConnPool<T> {
     /// The right to have one out, when it is our turn.
     fn slot(&self) -> io::Result<Slot<T>> {
         let pool = &self.0;
+        budget::begin()?;
         let permit = match pool.permits.try_acquire(1) {
             Some(permit) => permit,
             None => {

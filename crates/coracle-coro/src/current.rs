@@ -16,6 +16,7 @@
 //! `Coroutine` that is resumed, which nobody else touches.
 #![allow(unsafe_code)]
 
+use crate::budget::Budget;
 use crate::extras::Extras;
 use crate::leak::Family;
 use crate::scheduler::Scheduler;
@@ -58,8 +59,8 @@ pub(crate) struct Frame {
     pub(crate) deadline: Cell<Option<Instant>>,
     /// How many waits have failed because it is cancelled.
     pub(crate) cancelled_waits: Cell<u32>,
-    /// How many waits were over before it had waited.
-    lucky_waits: Cell<u32>,
+    /// How much it has done since it last waited.
+    pub(crate) budget: Budget,
     /// How many waits have been cut short, for whatever reason: see `failures.rs`.
     pub(crate) failed_waits: Cell<u64>,
     /// How many [`no_park`](crate::no_park())s are around what runs now.
@@ -106,7 +107,7 @@ pub(crate) fn body(
             extras: OnceCell::new(),
             deadline: Cell::new(None),
             cancelled_waits: Cell::new(0),
-            lucky_waits: Cell::new(0),
+            budget: Budget::new(),
             failed_waits: Cell::new(0),
             no_park: Cell::new(0),
             unhooked: Cell::new(0),
@@ -241,6 +242,7 @@ impl Frame {
         task.ticket.set(ticket);
         self.waiting.set(Waiting { what: waits_for, since: self.scheduler().now() });
         task.state.set(State::Waiting);
+        self.budget.renew();
         self.suspend();
     }
 
@@ -254,21 +256,24 @@ impl Frame {
         self.suspend();
     }
 
+    /// Leaves the coroutine until its loop has had a turn, with timers and all.
+    #[cold]
+    pub(crate) fn give_way_to_the_loop(&self) {
+        let key = self.task.key();
+        self.task.state.set(State::Ready);
+        self.lp().defer(move |lp| {
+            let scheduler = Scheduler::of(lp);
+            scheduler.rows.renew();
+            scheduler.push_again(key);
+        });
+        self.suspend();
+    }
+
     /// Whether it keeps nobody waiting if it goes on for a moment.
     pub(crate) fn has_a_moment(&self) -> bool {
         self.no_park.get() == 0
             && self.scheduler().has_nobody_ready()
             && self.scheduler().is_turning()
-    }
-
-    /// It has what it waited for, without having waited. If that was so for the `limit`th time, it gives way.
-    pub(crate) fn was_lucky(&self, limit: u32) -> bool {
-        self.lucky_waits.set(self.lucky_waits.get() + 1);
-        if self.lucky_waits.get() >= limit && !std::thread::panicking() {
-            self.lucky_waits.set(0);
-            self.give_way();
-        }
-        true
     }
 
     /// Leaves the coroutine for good.

@@ -13,7 +13,7 @@ thread_local! {
     static THREAD: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Runs `f`, whose waits fail with `ETIMEDOUT` from `timeout` from now on.
+/// Runs `f`, whose waits fail with `TimedOut` from `timeout` from now on.
 ///
 /// It ends nothing by force: the error comes out of the wait, and `?` carries it on. What waits for nothing is not
 /// interrupted. A deadline inside another can only be earlier.
@@ -86,6 +86,11 @@ pub(crate) fn after(timeout: Duration) -> Instant {
             now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(1 << 32))
         }
     }
+}
+
+/// The time by that clock, which stands still while coroutines run.
+pub(crate) fn now() -> Instant {
+    Loop::current().map_or_else(Instant::now, |lp| lp.now())
 }
 
 /// What came of a wait whose own deadline is no error. `outer` is the earliest of those around it.

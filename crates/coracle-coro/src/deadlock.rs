@@ -32,14 +32,14 @@ fn has_more_threads(expected: usize) -> bool {
     std::fs::metadata(THREADS).is_ok_and(|threads| threads.nlink() > 2 + expected as u64)
 }
 
-/// Who waits, one in a line.
+/// Who waits, one in a line. Without times: this is found at once, and by a clock that stands still.
 pub(crate) fn describe(waiting: &[CoroutineInfo], futures: &[FutureInfo]) -> io::Error {
     let mut text = "deadlock: every coroutine waits, and nobody is left to wake one".to_owned();
     for info in waiting {
-        write!(text, "\n  {info}").expect("a String takes everything");
+        write!(text, "\n  {info:#}").expect("a String takes everything");
     }
     for info in futures {
-        write!(text, "\n  {info}").expect("a String takes everything");
+        write!(text, "\n  {info:#}").expect("a String takes everything");
     }
     io::Error::new(io::ErrorKind::Deadlock, Deadlock(text))
 }

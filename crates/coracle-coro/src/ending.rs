@@ -8,7 +8,7 @@
 //!
 //!              ┌── OPEN ───────────────────────┬──► OVER ──► TAKEN
 //!   the handle │    │ ▲                        │            by the handle
-//!   is dropped │    ▼ │ in vain                └──► NEVER_BEGAN, NEVER_ENDS
+//!   is dropped │    ▼ │ in vain                └──► NEVER_BEGAN, NEVER_ENDS, LOST
 //!              │  WAITED, HERE ────────────────┘
 //!              ▼                                    the coroutine drops it,
 //!           DETACHED ──────────────────────────────► or never makes it
@@ -40,16 +40,20 @@ const OVER: u8 = 4;
 const NEVER_BEGAN: u8 = 5;
 /// The same: it was started, and is parked for good.
 const NEVER_ENDS: u8 = 6;
+/// The same: it was started, and its loop is gone.
+const LOST: u8 = 7;
 /// The handle has had it.
-const TAKEN: u8 = 7;
+const TAKEN: u8 = 8;
 
-/// Why there is no result.
+/// Why there is no result, and will be none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoResult {
-    /// It will not be started.
+pub(crate) enum Nothing {
+    /// It could not be started.
     NeverBegan,
     /// It is parked for good.
     NeverEnds,
+    /// Its loop is gone.
+    Lost,
 }
 
 pub(crate) struct Ending {
@@ -141,6 +145,18 @@ impl Ending {
         self.close(NEVER_ENDS);
     }
 
+    /// There will be no result: the loop of the coroutine is gone, and it was not over.
+    ///
+    /// # Safety
+    /// Instead of [`finish`](Ending::finish).
+    pub(crate) unsafe fn lose(&self) {
+        if self.state.load(Ordering::Relaxed) == HERE {
+            // Who waits is a coroutine of the same loop, so it will not go on either, nor drop what it has lent.
+            return;
+        }
+        self.close(LOST);
+    }
+
     /// False if there is no handle.
     #[inline]
     fn close(&self, how: u8) -> bool {
@@ -178,7 +194,7 @@ impl Ending {
     /// # Safety
     /// By the handle. `T` is what the coroutine leaves.
     #[inline]
-    pub(crate) unsafe fn take<T>(&self) -> Option<Result<thread::Result<T>, NoResult>> {
+    pub(crate) unsafe fn take<T>(&self) -> Option<Result<thread::Result<T>, Nothing>> {
         let state = self.state.load(Ordering::Acquire);
         if state < OVER {
             return None;
@@ -187,8 +203,9 @@ impl Ending {
         Some(match state {
             // SAFETY: it is there, of this type, and the coroutine touches it no more.
             OVER => Ok(self.place.with_mut(|place| unsafe { (*place).take() })),
-            NEVER_ENDS => Err(NoResult::NeverEnds),
-            _ => Err(NoResult::NeverBegan),
+            NEVER_ENDS => Err(Nothing::NeverEnds),
+            LOST => Err(Nothing::Lost),
+            _ => Err(Nothing::NeverBegan),
         })
     }
 

@@ -3,23 +3,15 @@
 //! Not for others: everything here is also to be had with a name and an example, but for the hooks, which are
 //! called from anywhere, often, and by code that must not be unwound.
 
+use crate::budget;
 use crate::current::{self, Frame};
 use crate::deadline;
 use crate::failures;
 use crate::shield::Shield;
 use crate::waiter::{Waiter, Waker, Woken};
 use crate::waits_for::WaitsFor;
-use std::cell::Cell;
 use std::thread;
 use std::time::Instant;
-
-/// So many hooked calls in a row may be done at once before whoever makes them lets the others have their turn.
-const CALLS_PER_TURN: u32 = 64;
-
-thread_local! {
-    /// How many have, since the last that waited.
-    static AT_ONCE: Cell<u32> = const { Cell::new(0) };
-}
 
 /// Whether a coroutine calls that may be parked here and now, and whose hooks are on. Never panics.
 #[inline]
@@ -86,16 +78,7 @@ pub fn is_cancelled() -> bool {
 /// A call was done without a wait. Now and then, that is the moment to let others have their turn.
 #[inline]
 pub fn done_at_once() {
-    let count = AT_ONCE.get() + 1;
-    AT_ONCE.set(count);
-    if count >= CALLS_PER_TURN {
-        AT_ONCE.set(0);
-        current::with(|frame| {
-            if let Some(frame) = frame {
-                frame.give_way();
-            }
-        });
-    }
+    budget::share();
 }
 
 /// Runs `f`, whose waits fail for nothing.
@@ -134,7 +117,6 @@ impl Wait {
     /// Until woken, or the deadline, or whatever else ends the waits of a coroutine.
     pub fn wait(self, own: Option<Instant>) -> Ended {
         let outer = deadline::limit();
-        AT_ONCE.set(0);
         match self.0.wait(own) {
             Woken::Woken => Ended::Woken,
             Woken::Cancelled => Ended::Cancelled,

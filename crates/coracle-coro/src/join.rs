@@ -1,11 +1,13 @@
 //! Waiting for a coroutine to end, and what it leaves.
 #![allow(unsafe_code)]
 
+use crate::budget;
 use crate::coroutine::Coroutine;
 use crate::current::{self, Frame};
 use crate::deadline;
-use crate::ending::NoResult;
+use crate::ending::Nothing;
 use crate::future::wait::FutureWait;
+use crate::sync::failure::Failure;
 use crate::waiter::{Waiter, Waker, Woken};
 use crate::waits_for::WaitsFor;
 use std::any::Any;
@@ -15,13 +17,15 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Why there is no result, for people.
-const DROPPED: &str = "the coroutine was dropped before it could start";
-const LEAKED: &str = "the coroutine is parked for good: it was cancelled, and went on waiting (the error of a \
-                      cancelled wait is to be handed on, by `?`)";
+const DROPPED: &str =
+    "it was dropped before it could start: its loop was gone, or had no stack for it";
+const LEAKED: &str = "it is parked for good: it was cancelled, and went on waiting (the error of a cancelled wait \
+                      is to be handed on, by `?`)";
+const LOST: &str =
+    "its loop was dropped before it was over: `run` and `run_on` wait for all coroutines";
 
 /// Owns the right to wait for a coroutine: what `std::thread::JoinHandle` is for a thread.
 ///
@@ -58,12 +62,10 @@ impl<T> JoinHandle<T> {
     /// Waits until the coroutine is over, and returns what it returned.
     ///
     /// # Errors
-    /// What it panicked with. A `String`, if it was dropped before it could start, because its loop was gone
-    /// or had no stack for it; or if it is parked for good, because it was cancelled and went on waiting. A
-    /// [`std::io::Error`] if it is the *caller* who cannot wait any longer, since it is cancelled (`ECANCELED`)
-    /// or a [`timeout`](crate::timeout) around it is over (`ETIMEDOUT`); the coroutine is detached then.
-    /// [`join_timeout`](JoinHandle::join_timeout) tells these apart by type. So `join().unwrap()` is not for
-    /// who may be cancelled meanwhile, as whoever is on a loop that is stopped.
+    /// It panicked; or there will never be a result, and the error says why; or it is the *caller* who cannot wait
+    /// any longer, since it is cancelled or a [`timeout`](crate::timeout) around it is over: the error has the
+    /// handle then, and dropping it detaches the coroutine. So `join().unwrap()` is not for who may be cancelled
+    /// meanwhile, as whoever is on a loop that is stopped; `join()?` is, where `?` makes it an [`io::Error`].
     ///
     /// # Panics
     /// In a callback of a loop, if it would have to wait.
@@ -76,11 +78,8 @@ impl<T> JoinHandle<T> {
     /// })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn join(self) -> thread::Result<T> {
-        self.wait(None).unwrap_or_else(|woken| {
-            let error: io::Error = woken.result().expect_err("it ended without a result");
-            Err(Box::new(error))
-        })
+    pub fn join(self) -> Result<T, JoinError<T>> {
+        self.join_until(None)
     }
 
     /// As [`join`](JoinHandle::join), for `timeout` at most.
@@ -102,9 +101,12 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn join_timeout(self, timeout: Duration) -> Result<T, JoinError<T>> {
-        match self.wait(Some(deadline::after(timeout))) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(payload)) => Err(JoinError::Panicked(payload)),
+        self.join_until(Some(deadline::after(timeout)))
+    }
+
+    fn join_until(self, deadline: Option<Instant>) -> Result<T, JoinError<T>> {
+        match self.wait(deadline) {
+            Ok(result) => result,
             Err(Woken::Cancelled) => Err(JoinError::Cancelled(self)),
             Err(Woken::Woken | Woken::TimedOut) => Err(JoinError::TimedOut(self)),
         }
@@ -163,7 +165,7 @@ impl<T> JoinHandle<T> {
     }
 
     /// What it left, for a future that waits.
-    pub(crate) fn poll_join(&self, cx: &Context<'_>) -> Poll<thread::Result<T>> {
+    pub(crate) fn poll_join(&self, cx: &Context<'_>) -> Poll<Result<T, JoinError<T>>> {
         let ending = &self.coroutine.sleeper().ending;
         assert!(!ending.is_taken(), "a handle was polled after it was ready");
         // SAFETY: this is the handle.
@@ -179,8 +181,9 @@ impl<T> JoinHandle<T> {
 
     /// What it left, or why there is nothing yet.
     #[inline(always)]
-    fn wait(&self, deadline: Option<Instant>) -> Result<thread::Result<T>, Woken> {
+    fn wait(&self, deadline: Option<Instant>) -> Result<Result<T, JoinError<T>>, Woken> {
         if let Some(result) = self.take() {
+            budget::share();
             return Ok(result);
         }
         let woken = current::with(|frame| match frame {
@@ -230,10 +233,16 @@ impl<T> JoinHandle<T> {
 
     /// What it left, if it is over.
     #[inline]
-    fn take(&self) -> Option<thread::Result<T>> {
+    fn take(&self) -> Option<Result<T, JoinError<T>>> {
+        let ending = &self.coroutine.sleeper().ending;
         // SAFETY: this is the handle, and the coroutine leaves a `T`.
-        let result = unsafe { self.coroutine.sleeper().ending.take()? };
-        Some(result.unwrap_or_else(|why| Err(explain(why))))
+        Some(match unsafe { ending.take()? } {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(payload)) => Err(JoinError::Panicked(payload)),
+            Err(Nothing::NeverBegan) => Err(JoinError::Lost(DROPPED)),
+            Err(Nothing::NeverEnds) => Err(JoinError::Lost(LEAKED)),
+            Err(Nothing::Lost) => Err(JoinError::Lost(LOST)),
+        })
     }
 }
 
@@ -252,11 +261,28 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Why [`JoinHandle::join_timeout`] has no value.
+/// Why [`JoinHandle::join`] has no value.
+///
+/// ```
+/// use coracle_coro::{JoinError, spawn};
+///
+/// coracle_coro::run(|| {
+///     let careless = spawn(|| -> u32 { panic!("oh") });
+///     let error = careless.join().unwrap_err();
+///     assert_eq!(error.to_string(), "the coroutine panicked: oh");
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[non_exhaustive]
 pub enum JoinError<T> {
-    /// The coroutine panicked with this, or could not be started.
+    /// The coroutine panicked with this.
     Panicked(Box<dyn Any + Send>),
-    /// It was not over in time.
+    /// There is no result, and there will be none: it could not be started, its loop was dropped before it was
+    /// over, or it is parked for good, because it was cancelled and went on waiting. Says which.
+    Lost(&'static str),
+    /// It was not over in time: that of [`join_timeout`](JoinHandle::join_timeout), or of a
+    /// [`timeout`](crate::timeout) around it.
     TimedOut(JoinHandle<T>),
     /// Who waited for it is cancelled.
     Cancelled(JoinHandle<T>),
@@ -266,6 +292,7 @@ impl<T> fmt::Debug for JoinError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JoinError::Panicked(payload) => write!(f, "Panicked({:?})", message(&**payload)),
+            JoinError::Lost(why) => write!(f, "Lost({why:?})"),
             JoinError::TimedOut(handle) => write!(f, "TimedOut({handle:?})"),
             JoinError::Cancelled(handle) => write!(f, "Cancelled({handle:?})"),
         }
@@ -275,23 +302,54 @@ impl<T> fmt::Debug for JoinError<T> {
 impl<T> fmt::Display for JoinError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinError::Panicked(payload) => write!(f, "it panicked: {}", message(&**payload)),
-            JoinError::TimedOut(_) => f.write_str("it was not over in time"),
-            JoinError::Cancelled(_) => f.write_str("who waited for it is cancelled"),
+            JoinError::Panicked(payload) => {
+                write!(f, "the coroutine panicked: {}", message(&**payload))
+            }
+            JoinError::Lost(why) => write!(f, "the coroutine leaves no result: {why}"),
+            JoinError::TimedOut(handle) => {
+                write!(f, "coroutine {} was not over in time", handle.coroutine)
+            }
+            JoinError::Cancelled(handle) => {
+                write!(f, "cannot wait for coroutine {}: who waits is cancelled", handle.coroutine)
+            }
         }
     }
 }
 
 impl<T> std::error::Error for JoinError<T> {}
 
-/// There is no result, in words.
-#[cold]
-fn explain(why: NoResult) -> Box<dyn Any + Send> {
-    let text = match why {
-        NoResult::NeverBegan => DROPPED,
-        NoResult::NeverEnds => LEAKED,
-    };
-    Box::new(text.to_owned())
+impl<T> JoinError<T> {
+    /// What `std::thread` would give: what the coroutine panicked with, for `resume_unwind`. What is no panic is a
+    /// `String` that says so.
+    ///
+    /// ```
+    /// use coracle_coro::spawn;
+    ///
+    /// coracle_coro::run(|| {
+    ///     let error = spawn(|| -> u32 { panic!("oh") }).join().unwrap_err();
+    ///     assert_eq!(error.into_panic().downcast_ref(), Some(&"oh"));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_panic(self) -> Box<dyn Any + Send> {
+        match self {
+            JoinError::Panicked(payload) => payload,
+            other => Box::new(other.to_string()),
+        }
+    }
+}
+
+/// `ECANCELED` and `TimedOut` if it is the caller who cannot wait any longer; the coroutine is detached then.
+impl<T> From<JoinError<T>> for io::Error {
+    fn from(error: JoinError<T>) -> io::Error {
+        match error {
+            JoinError::Panicked(_) | JoinError::Lost(_) => io::Error::other(error.to_string()),
+            JoinError::TimedOut(_) => Failure::TimedOut.into(),
+            JoinError::Cancelled(_) => Failure::Cancelled.into(),
+        }
+    }
 }
 
 /// Writes to the log that the coroutine that calls has panicked. Returns what it said.

@@ -11,7 +11,7 @@ use std::panic::Location;
 /// They may borrow, as in a [`scope`](scope()).
 ///
 /// # Errors
-/// The first of one of them; that one has panicked. `ETIMEDOUT` if a [`timeout`](crate::timeout) around it is over
+/// The first of one of them; that one has panicked. `TimedOut` if a [`timeout`](crate::timeout) around it is over
 /// before.
 ///
 /// # Panics

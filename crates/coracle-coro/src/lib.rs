@@ -56,11 +56,39 @@
 //!
 //! # Cancelling
 //! Cancelling a coroutine, or the end of a [`timeout`] around its code, makes its waits fail: `ECANCELED`,
-//! `ETIMEDOUT`. An error is handed on by `?`, and destructors run; nothing is unwound by force. What has to wait
+//! `TimedOut`. An error is handed on by `?`, and destructors run; nothing is unwound by force. What has to wait
 //! even so, to clean up, does it in a [`shield`](shield()); [`is_cancelled`] tells that error from others. A
 //! coroutine that was started is never dropped: it ends, or is leaked, and the log names it, if its loop goes
 //! before it, or if it is cancelled and goes on waiting: the 33rd such wait never ends. A [`scope`](scope())
 //! around it does not end either, then, and [`run`](run()) ends the process.
+//!
+//! # Taking turns
+//! Nobody is interrupted: a coroutine has its loop to itself until it waits. What turns out not to have to wait,
+//! since the message is there or the lock is free, is counted: after 64 such operations in a row, the others that
+//! are ready go first, and now and then the loop's timers and sockets. That is also a moment at which a cancel or a
+//! [`timeout`] strikes: the next operation is an error, though it could have been done. So code that always finds
+//! something to do neither starves its loop nor outlives its end. Three things never fail for that: a lock that is
+//! free, so that clean-up can rely on it; the end of a coroutine that is over; a future that is ready. And what is
+//! called `try_…` never lets anybody run. A long calculation calls [`yield_now`].
+//!
+//! ```
+//! use coracle_coro::{is_cancelled, run, spawn, sync::channel, yield_now};
+//!
+//! run(|| {
+//!     let (sender, receiver) = channel(1);
+//!     let busy = spawn(move || -> std::io::Result<()> {
+//!         loop {
+//!             sender.send("always room")?;
+//!             receiver.recv()?; // and always a message
+//!         }
+//!     });
+//!     yield_now(); // it goes on for a while, and then it is our turn
+//!     busy.cancel();
+//!     assert!(is_cancelled(&busy.join().unwrap().unwrap_err()));
+//!     Ok(())
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 //!
 //! # Panics
 //! A panic ends only its coroutine. [`JoinHandle::join`] has it, and the log, with the coroutine's name. A
@@ -72,6 +100,7 @@
 //! [`run`](run()) returns an error there. So a copy should do what copies do: `exec`, or end.
 
 mod big_stack;
+mod budget;
 mod cancelled;
 pub mod conn_pool;
 mod coroutine;

@@ -27,6 +27,7 @@
 
 mod table;
 
+use crate::budget;
 use crate::deadline;
 use crate::offload::refuse_if_over;
 use crate::waiter::{Waiter, refuse_callbacks};
@@ -54,7 +55,7 @@ const LIMIT_NAME_BYTES: usize = 255;
 /// # Errors
 /// - `InvalidInput` if it is no `name:port`.
 /// - What the system says if it does not know the name, with the name in front.
-/// - `ECANCELED`, `ETIMEDOUT`: this one waits no longer. The others who ask for the same name do.
+/// - `ECANCELED`, `TimedOut`: this one waits no longer. The others who ask for the same name do.
 /// - `QuotaExceeded` if too many names are being looked up.
 ///
 /// # Panics
@@ -280,6 +281,7 @@ impl Resolver {
         refuse_callbacks();
         let now = deadline::after(Duration::ZERO);
         if let Some(answer) = self.0.table.remembered(&name, now) {
+            budget::share();
             return answer.result();
         }
         refuse_if_over()?;

@@ -38,7 +38,7 @@
 //! who write: one call is a turn.
 //!
 //! # Time
-//! Every call ends with `ETIMEDOUT` when a [`timeout`](crate::timeout) or [`deadline`](crate::deadline()) around
+//! Every call ends with `TimedOut` when a [`timeout`](crate::timeout) or [`deadline`](crate::deadline()) around
 //! it is over; `set_read_timeout` and `set_write_timeout` are limits for each call. (The error is
 //! `ErrorKind::TimedOut`, where std has `WouldBlock`.)
 //!

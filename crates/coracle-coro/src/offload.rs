@@ -43,7 +43,7 @@ thread_local! {
 /// # Errors
 /// - `QuotaExceeded`, at once, if the pool's queue is full (`limit_queue`, 1,024 unless set) and its policy is to
 ///   refuse: nothing was started. Whoever would rather wait puts a [`Semaphore`](crate::sync::Semaphore) in front.
-/// - `ECANCELED` if the coroutine is cancelled, `ETIMEDOUT` if a [`timeout`](crate::timeout) around it is over.
+/// - `ECANCELED` if the coroutine is cancelled, `TimedOut` if a [`timeout`](crate::timeout) around it is over.
 ///   If that is so beforehand, nothing is started.
 /// - `Other` if the work was dropped before it began: the pool was shut down, or drops its oldest.
 ///

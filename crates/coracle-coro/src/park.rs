@@ -53,7 +53,7 @@ fn yield_thread() {
 /// In a plain thread, too.
 ///
 /// # Errors
-/// `ECANCELED` if the coroutine is [cancelled](crate::JoinHandle::cancel), `ETIMEDOUT` if a
+/// `ECANCELED` if the coroutine is [cancelled](crate::JoinHandle::cancel), `TimedOut` if a
 /// [`timeout`](crate::timeout) around it is over.
 ///
 /// # Panics

@@ -11,7 +11,7 @@ use std::panic::Location;
 /// They may borrow, as in a [`scope`](scope()). What the other one makes of being cancelled is dropped.
 ///
 /// # Errors
-/// That of the first to end; that it has panicked. `ETIMEDOUT` if a [`timeout`](crate::timeout) around it is over
+/// That of the first to end; that it has panicked. `TimedOut` if a [`timeout`](crate::timeout) around it is over
 /// before, and what they made of it if the coroutine that called this is cancelled: both are cancelled then.
 ///
 /// # Panics

@@ -98,7 +98,7 @@ where
     drop(looking);
     match scheduler.take_deadlock() {
         Some(deadlock) => Err(deadlock), // whatever it made of being cancelled
-        None => main.join().unwrap_or_else(|payload| resume_unwind(payload)),
+        None => main.join().unwrap_or_else(|error| resume_unwind(error.into_panic())),
     }
 }
 

@@ -156,7 +156,7 @@ impl Runtime {
         workers.join()?;
         ended?;
         let main = main.take().expect("it is started in the first turn");
-        main.join().unwrap_or_else(|payload| resume_unwind(payload))
+        main.join().unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 
     /// Starts the thread of a loop, and waits until there is one.

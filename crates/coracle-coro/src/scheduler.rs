@@ -13,6 +13,7 @@
 //!
 //! Futures have a table of their own (`future/table.rs`), and their turn in the same order.
 
+use crate::budget::Rows;
 use crate::coroutine::Ids;
 use crate::current;
 use crate::deadlock;
@@ -59,6 +60,7 @@ pub(crate) struct Scheduler {
     /// How many are not over.
     living: Cell<usize>,
     ready: Ready,
+    pub(crate) rows: Rows,
     /// Futures that are ready have their turn behind this task, which is in the queue; none if none are.
     futures_behind: Cell<Option<Listed>>,
     /// It is their turn.
@@ -101,6 +103,7 @@ impl Scheduler {
             tasks: RefCell::default(),
             living: Cell::new(0),
             ready: Ready::default(),
+            rows: Rows::default(),
             futures_behind: Cell::new(None),
             futures_due: Cell::new(false),
             spare: Spare::default(),
@@ -286,6 +289,14 @@ impl Scheduler {
     pub(crate) fn push(&self, task: Listed) {
         task.state.set(State::Ready);
         self.queue(task);
+    }
+
+    /// The same for who has let the loop go first.
+    #[cold]
+    pub(crate) fn push_again(&self, key: Key) {
+        if let Some(task) = self.tasks.borrow().get(key) {
+            self.push(task.listed());
+        }
     }
 
     /// The same for a future, by its key.
@@ -571,7 +582,8 @@ impl Scheduler {
     #[inline]
     fn settle(&self) {
         // Those that are left are at least those that are leaked.
-        if self.living.get() + self.others.get() == self.leaked.get() && self.stop_when_empty.get() {
+        if self.living.get() + self.others.get() == self.leaked.get() && self.stop_when_empty.get()
+        {
             self.conclude();
         }
     }
@@ -721,18 +733,23 @@ fn defer(lp: &Loop) {
 }
 
 /// The loop is gone. What was started is leaked, with its stack: others may have references to what is on it,
-/// and it can only be unwound by its own code. What was not started is dropped.
+/// and it can only be unwound by its own code. What was not started is dropped. Who waits for either is told, and
+/// what they waited for goes to others.
 impl Drop for Scheduler {
     fn drop(&mut self) {
         let tasks = self.tasks();
         let mut leaked = Vec::new();
         let (new, started): (Vec<_>, Vec<_>) =
             tasks.iter().partition(|task| task.state.get() == State::New);
-        for task in started {
+        for task in &started {
+            task.sleeper_ref().lose();
             if let Some(coroutine) = task.coroutine.take() {
                 std::mem::forget(coroutine);
                 leaked.push(task.sleeper().to_string());
             }
+        }
+        for task in started {
+            task.lose();
         }
         new.into_iter().for_each(|task| task.give_up());
         if !leaked.is_empty() {

@@ -1,6 +1,7 @@
 //! Children that borrow from their parent, which does not go on without them.
 #![allow(unsafe_code)]
 
+use crate::budget;
 use crate::coroutine::{Coroutine, CoroutineId};
 use crate::current::{self, Frame};
 use crate::deadline;
@@ -8,10 +9,10 @@ use crate::join::report;
 use crate::leak::{Family, leak};
 use crate::shield::Shield;
 use crate::spawn::start;
+use crate::sync::failure::late;
 use crate::waiter::{Waiter, Waker, Woken, refuse_callbacks};
 use crate::waits_for::WaitsFor;
 use coracle_stack::StackSize;
-use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -286,6 +287,7 @@ impl Children {
         let mut limit = deadline::limit();
         let shielded = current::with(|frame| frame.is_some_and(Frame::is_shielded));
         let _shield = Shield::new(None);
+        budget::share();
         while self.living.get() > 0 {
             let look = |frame: &Frame| self.look_after(frame, shielded);
             current::with(|frame| frame.into_iter().for_each(look));
@@ -293,7 +295,7 @@ impl Children {
             self.parent.replace(Some(waiter.waker()));
             if waiter.wait(limit) == Woken::TimedOut {
                 limit = None;
-                self.fail(Errno::TIMEDOUT.into());
+                self.fail(late());
             }
         }
     }

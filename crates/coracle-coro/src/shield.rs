@@ -6,7 +6,7 @@ use crate::sleeper::Sleeper;
 use std::time::{Duration, Instant};
 
 /// Runs `f`, whose waits are neither struck by a [cancel](crate::JoinHandle::cancel) nor by a
-/// [`timeout`](crate::timeout) around it, for as long as `timeout`; then they fail with `ETIMEDOUT`. What is
+/// [`timeout`](crate::timeout) around it, for as long as `timeout`; then they fail with `TimedOut`. What is
 /// left to do when a coroutine is cancelled, and cannot be done without a wait.
 ///
 /// When `f` is over, everything is as before: the next wait fails. Inside another shield, one can only end

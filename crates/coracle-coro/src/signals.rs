@@ -50,7 +50,7 @@ impl Signals {
     /// Waits until the signal arrives. One that came before is not lost; several may be told as one.
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over.
     ///
     /// ```

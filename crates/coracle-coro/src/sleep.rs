@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// A coroutine gives up its turn; a plain thread sleeps.
 ///
 /// # Errors
-/// `ECANCELED` if the coroutine is [cancelled](crate::JoinHandle::cancel), `ETIMEDOUT` if a
+/// `ECANCELED` if the coroutine is [cancelled](crate::JoinHandle::cancel), `TimedOut` if a
 /// [`timeout`](crate::timeout) around it is over before. Unlike `std::thread::sleep`, it can fail: who
 /// ignores that goes on too early.
 ///

@@ -47,6 +47,9 @@ const TIMED_OUT: u64 = Woken::TimedOut as u64;
 const STATE: u64 = 3;
 const STATE_BITS: u32 = 2;
 
+/// The word of one whose loop is gone: it is in no wait, and never will be.
+const LOST: u64 = u64::MAX;
+
 /// What is in the word of `park`, but for a ticket.
 const NOTHING: u64 = 0;
 const PERMIT: u64 = u64::MAX;
@@ -275,6 +278,17 @@ impl Sleeper {
             self.word.store(open | how as u64, Ordering::Release);
         }
         first
+    }
+
+    /// Its loop is gone: whatever it waits for is for somebody else.
+    pub(crate) fn lose(&self) {
+        self.word.store(LOST, Ordering::SeqCst);
+    }
+
+    /// Whether its loop is gone, so that it never comes to leave the lines that it is in.
+    #[cold]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.word.load(Ordering::SeqCst) == LOST
     }
 
     /// Ends the wait, and has the one who waits go on. False if it was over. Any thread.

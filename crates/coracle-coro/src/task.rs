@@ -214,6 +214,14 @@ impl Task {
         unsafe { (body.run)(&*sleeper) };
     }
 
+    /// It was started, and will not go on, since its loop is gone: those who wait for it are told.
+    pub(crate) fn lose(&self) {
+        if self.state.get() != State::Leaked {
+            // SAFETY: nobody resumes it any more, so that it leaves nothing.
+            unsafe { self.sleeper_ref().ending.lose() };
+        }
+    }
+
     /// It will not be run: those who wait for it are told. Does nothing if it was started.
     pub(crate) fn give_up(&self) {
         if self.state.get() != State::New {

@@ -8,11 +8,13 @@
 //!
 //! It is made anew for every wait: a token that was used twice once lost a wake-up.
 
+use crate::budget;
 use crate::current::{self, Caller, Frame};
 use crate::deadline;
 use crate::failures;
 use crate::leak::leak;
 use crate::sleeper::Sleeper;
+use crate::sync::failure::late;
 use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
 use rustix::io::Errno;
@@ -36,9 +38,6 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 7;
 const LOOKS_BETWEEN_OTHER_THREADS: u32 = 4;
 
-/// A coroutine that was woken so often without having waited gives way to the others of its loop.
-const LUCKY_LOOKS: u32 = 16;
-
 /// What is said to who waits in a callback.
 pub(crate) const REFUSAL: &str = "cannot wait in a callback of a loop, which would wait with it: \
      `spawn` a coroutine from here, and wait there; a future that the loop polls awaits instead";
@@ -56,11 +55,11 @@ pub(crate) enum Woken {
 }
 
 impl Woken {
-    /// `ETIMEDOUT` or `ECANCELED`, if it was not by a [`Waker`].
+    /// `TimedOut` or `ECANCELED`, if it was not by a [`Waker`].
     pub(crate) fn result(self) -> io::Result<()> {
         match self {
             Woken::Woken => Ok(()),
-            Woken::TimedOut => Err(Errno::TIMEDOUT.into()),
+            Woken::TimedOut => Err(late()),
             Woken::Cancelled => Err(Errno::CANCELED.into()),
         }
     }
@@ -130,7 +129,13 @@ impl Waiter {
     /// better to do: for a coroutine, if another one is ready.
     pub(crate) fn is_woken_in_a_moment(&self) -> bool {
         current::with(|frame| match frame {
-            Some(frame) => frame.has_a_moment() && self.look() && frame.was_lucky(LUCKY_LOOKS),
+            Some(frame) => {
+                let lucky = frame.has_a_moment() && self.look();
+                if lucky {
+                    budget::share_a_look(frame);
+                }
+                lucky
+            }
             None => self.look(),
         })
     }
@@ -165,6 +170,9 @@ impl Waiter {
             Some(frame) => {
                 frame.assert_may_park();
                 back_off_in(frame);
+                if let Err(failure) = budget::begin_in(frame) {
+                    return failure.into();
+                }
                 Caller::of(frame).park(|waiter| waiter.wait_in(frame, deadline))
             }
             None => park_thread(deadline),
@@ -254,8 +262,7 @@ impl Caller {
         let ticket = self.begin();
         let waiter = Waiter { sleeper: self, ticket, waits_for: WaitsFor::Unpark };
         // Else it was unparked at this moment.
-        let woken =
-            if waiter.sleeper.begin_park(ticket) { wait(&waiter) } else { Woken::Woken };
+        let woken = if waiter.sleeper.begin_park(ticket) { wait(&waiter) } else { Woken::Woken };
         waiter.sleeper.end_park(ticket);
         if woken == Woken::Woken {
             let taken = waiter.sleeper.take_permit();
@@ -297,6 +304,11 @@ impl Waker {
     #[inline]
     pub(crate) fn tell(&self) {
         self.sleeper.tell(self.ticket);
+    }
+
+    /// Whether it never comes to leave the line that this is in.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.sleeper.is_lost()
     }
 
     fn time_out(&self) {

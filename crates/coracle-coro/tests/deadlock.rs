@@ -33,6 +33,10 @@ fn s49_deadlock_is_reported_with_the_list() {
     ] {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
+    assert!(
+        !text.contains(" ago") && !text.contains("ns"),
+        "no times, which would be none:\n{text}"
+    );
     // As a `main` that returns it has it written: in lines, too.
     let debug = format!("{error:?}");
     assert!(debug.lines().count() > 2, "{debug}");

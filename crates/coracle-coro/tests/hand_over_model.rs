@@ -188,6 +188,10 @@ mod waiter {
             counted
         }
 
+        pub(crate) fn is_lost(&self) -> bool {
+            false
+        }
+
         pub(crate) fn tell(&self) {
             self.0.1.notify_one();
         }
@@ -243,10 +247,27 @@ mod channel_error;
 mod channel_futures;
 #[path = "../src/sync/channel_wait.rs"]
 mod channel_wait;
+/// What is counted of coroutines; here are only threads.
+mod budget {
+    use crate::sync::failure::Failure;
+    use std::task::{Context, Poll};
+
+    pub(crate) fn begin() -> Result<(), Failure> {
+        Ok(())
+    }
+
+    pub(crate) fn poll(_: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
 /// Time, of which the model has none.
 mod deadline {
     pub(crate) fn after(timeout: std::time::Duration) -> Option<std::time::Instant> {
         std::time::Instant::now().checked_add(timeout)
+    }
+
+    pub(crate) fn is_over(_: std::time::Instant) -> bool {
+        false
     }
 
     pub(crate) fn limit() -> Option<std::time::Instant> {

@@ -362,7 +362,10 @@ impl<T> Landing<T> {
 
 /// A place before the pool.
 fn take_place() -> Result<Permit<'static>, c_int> {
-    PLACES.acquire(1).map_err(|error| error.raw_os_error().unwrap_or(libc::ECANCELED))
+    PLACES.acquire(1).map_err(|error| match error.kind() {
+        std::io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        _ => error.raw_os_error().unwrap_or(libc::ECANCELED),
+    })
 }
 
 /// Has `work` done by a thread. Fails if the coroutine is cancelled or late meanwhile; what comes of it is then

@@ -51,7 +51,7 @@
 //! that has the [name](Stack::set_name) and the size:
 //!
 //! ```text
-//! coroutine 'resolver' has overflowed its stack of 192 KiB: give it a larger one
+//! coroutine 'resolver' has overflowed its stack of 192 KiB: give it a larger one by `Builder::stack_size`, or …
 //! ```
 //!
 //! It is not a panic: destructors do not run, since there is no stack to run them on. A frame of C code

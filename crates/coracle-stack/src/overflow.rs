@@ -139,6 +139,10 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void)
     }
 }
 
+/// What is to be done about it. The names are those of the layers above, by which stacks are mostly had.
+const CURE: &str =
+    "give it a larger one by `Builder::stack_size`, or run what goes that deep in `on_big_stack`";
+
 /// Says who it was. No lock, no allocation, no libc: the message is put together here and written at once.
 fn report(slot: Slot) {
     let mut text = Text { bytes: [0; 512], len: 0 };
@@ -146,13 +150,8 @@ fn report(slot: Slot) {
     // SAFETY: this thread runs in the slab of the stack, so that both belong to its pool. It is here, and
     // changes nothing.
     let _ = match unsafe { label::read(slot) } {
-        "" => {
-            write!(text, "\na coroutine has overflowed its stack of {size}: give it a larger one\n")
-        }
-        name => write!(
-            text,
-            "\ncoroutine '{name}' has overflowed its stack of {size}: give it a larger one\n"
-        ),
+        "" => write!(text, "\na coroutine has overflowed its stack of {size}: {CURE}\n"),
+        name => write!(text, "\ncoroutine '{name}' has overflowed its stack of {size}: {CURE}\n"),
     };
     let _ = rustix::io::write(rustix::stdio::stderr(), &text.bytes[..text.len]);
 }

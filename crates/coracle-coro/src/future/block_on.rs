@@ -1,5 +1,6 @@
 //! A future, waited for like anything else.
 
+use crate::budget;
 use crate::current;
 use crate::deadline;
 use crate::failures;
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// calls: so in a coroutine it may itself call what waits.
 ///
 /// # Errors
-/// `ECANCELED` if the coroutine is [cancelled](crate::JoinHandle::cancel), `ETIMEDOUT` if a
+/// `ECANCELED` if the coroutine is [cancelled](crate::JoinHandle::cancel), `TimedOut` if a
 /// [`timeout`](crate::timeout) around it is over. The future is dropped then, wherever it was. A future that is
 /// ready is no wait, and never fails.
 ///
@@ -47,6 +48,7 @@ use std::time::Duration;
 /// ```
 pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
     refuse_callbacks();
+    budget::share();
     let mut future = pin!(future.into_future());
     let signal = Arc::new(Signal::of_caller());
     let waker = Arc::clone(&signal).into();
@@ -54,6 +56,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
     // A plain thread has no loop that would keep the time for its futures.
     let _blocking = Loop::current().is_none().then(Blocking::begin);
     loop {
+        budget::begin_poll();
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Ok(output);
         }

@@ -19,11 +19,12 @@ pub struct FutureInfo {
     pub age: Duration,
 }
 
-/// `a future is Waiting, spawned at src/main.rs:7:5, 1.5s ago`
+/// `a future is Waiting, spawned at src/main.rs:7:5, 1.5s ago`; with `{:#}`, without the time.
 impl fmt::Display for FutureInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FutureInfo { state, spawned, age } = self;
-        write!(f, "a future is {state:?}, spawned at {spawned}, {age:?} ago")
+        write!(f, "a future is {state:?}, spawned at {spawned}")?;
+        if f.alternate() { Ok(()) } else { write!(f, ", {age:.1?} ago") }
     }
 }
 

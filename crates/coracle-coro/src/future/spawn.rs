@@ -3,7 +3,7 @@
 use crate::future::block_on;
 use crate::future::outcome::Outcome;
 use crate::future::table::{Body, Shell};
-use crate::join::{JoinHandle, message};
+use crate::join::{JoinError, JoinHandle, message};
 use crate::scheduler::Scheduler;
 use coracle_loop::{Loop, LoopHandle};
 use rustix::io::Errno;
@@ -259,7 +259,7 @@ pub enum FutureError {
     /// It was [cancelled](FutureHandle::cancel), or its loop is gone.
     Cancelled,
     /// Who waited for it is cancelled (`ECANCELED`), or a [`timeout`](crate::timeout) around it was over
-    /// (`ETIMEDOUT`). The future itself goes on. Only of [`join`](FutureHandle::join).
+    /// (`TimedOut`). The future itself goes on. Only of [`join`](FutureHandle::join).
     Interrupted(io::Error),
 }
 
@@ -312,9 +312,9 @@ impl From<FutureError> for io::Error {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 impl<T> Future for JoinHandle<T> {
-    type Output = thread::Result<T>;
+    type Output = Result<T, JoinError<T>>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<thread::Result<T>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, JoinError<T>>> {
         self.poll_join(cx)
     }
 }

@@ -13,6 +13,7 @@
 //! while it is polled is queued again, behind the others.
 #![allow(unsafe_code)]
 
+use crate::budget;
 use crate::future::listing::FutureInfo;
 use crate::future::queued::Queued;
 use crate::inbox;
@@ -191,6 +192,7 @@ impl Futures {
             (body, cancelled)
         };
         let over = cancelled || {
+            budget::begin_poll();
             let mut context = Context::from_waker(&waker);
             let poll = AssertUnwindSafe(|| body.as_mut().poll(&mut context));
             match catch_unwind(poll) {

@@ -2,8 +2,8 @@
 
 use crate::deadline;
 use crate::future::thread_time;
+use crate::sync::failure::late;
 use coracle_loop::{Loop, Timer};
-use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
@@ -154,7 +154,7 @@ impl fmt::Debug for Sleep {
 /// `future`, for `timeout` at most. The time begins with this call.
 ///
 /// # Errors
-/// `ETIMEDOUT`; the future is dropped then. One that is ready at the same moment is ready.
+/// `TimedOut`; the future is dropped then. One that is ready at the same moment is ready.
 ///
 /// ```
 /// use coracle_coro::future::{block_on, timeout};
@@ -180,7 +180,7 @@ pub fn timeout<F: IntoFuture>(
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
             }
-            sleep.as_mut().poll(cx).map(|()| Err(Errno::TIMEDOUT.into()))
+            sleep.as_mut().poll(cx).map(|()| Err(late()))
         })
         .await
     }

@@ -17,10 +17,12 @@
 //! Each direction of a descriptor is a [`Lane`]: one at a time uses it, the others wait in a line.
 #![allow(unsafe_code)]
 
+use crate::budget;
 use crate::current::{self, Frame};
 use crate::failures;
 use crate::net::socket::Socket;
 use crate::scheduler::Scheduler;
+use crate::sync::failure::late;
 use crate::sync::line::Line;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
@@ -38,14 +40,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// So many operations in a row may finish at once before whoever makes them lets the others have their turn.
-const OPERATIONS_PER_TURN: u32 = 64;
-
-thread_local! {
-    /// How many have, since the last that waited.
-    static AT_ONCE: Cell<u32> = const { Cell::new(0) };
-}
 
 /// The coroutine that calls, which may wait. It was not cancelled when it began, or is shielded.
 #[derive(Clone, Copy)]
@@ -142,17 +136,7 @@ impl<'a> Caller<'a> {
     /// An operation was done at once. Now and then, that is the moment to let others have their turn.
     #[inline]
     pub(super) fn done_at_once(self) {
-        let count = AT_ONCE.get() + 1;
-        AT_ONCE.set(count);
-        if count >= OPERATIONS_PER_TURN {
-            self.give_way();
-        }
-    }
-
-    #[cold]
-    fn give_way(self) {
-        AT_ONCE.set(0);
-        self.frame.give_way();
+        budget::share_in(self.frame);
     }
 
     /// Takes in an operation that was over at once.
@@ -261,7 +245,6 @@ impl<'a> Caller<'a> {
     #[inline]
     fn leave(self, landing: &Landing, ticket: u64) {
         self.frame.wait(ticket, landing.what);
-        AT_ONCE.set(0);
     }
 
     /// A wait was ended, and not by its operation: asks for the end of that, unless the caller is shielded.
@@ -359,7 +342,10 @@ impl Landing {
                     failures::note();
                 }
                 // If nobody has asked for it: somebody has closed the descriptor.
-                Err(asked.unwrap_or(Errno::BADF).into())
+                Err(match asked {
+                    Some(Errno::TIMEDOUT) => late(),
+                    asked => asked.unwrap_or(Errno::BADF).into(),
+                })
             }
             Err(error) => Err(error),
             done => {

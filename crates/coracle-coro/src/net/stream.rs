@@ -124,7 +124,7 @@ macro_rules! stream_methods {
         }
 
         /// How long a read may wait; `None`, as at first, for ever. It is that of the socket, for all its owners.
-        /// Beyond that it fails with `ETIMEDOUT`.
+        /// Beyond that it fails with `TimedOut`.
         ///
         /// # Errors
         /// A time-out of zero is refused, as by std.

@@ -73,7 +73,7 @@ impl TcpStream {
     /// ```
     ///
     /// # Errors
-    /// `ETIMEDOUT`; or as [`connect`](TcpStream::connect).
+    /// `TimedOut`; or as [`connect`](TcpStream::connect).
     pub fn connect_timeout(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         TcpStream::open(*address, check_timeout(Some(timeout))?)
     }

@@ -46,7 +46,7 @@ pub struct Dump {
 ///
 /// # Errors
 /// The loop is gone, or has too many posted jobs; or it has not answered within `patience`, because it is
-/// held or because nobody runs it. As for every wait, `ECANCELED` and `ETIMEDOUT`.
+/// held or because nobody runs it. As for every wait, `ECANCELED` and `TimedOut`.
 ///
 /// # Panics
 /// In a callback, unless it is one of that loop.

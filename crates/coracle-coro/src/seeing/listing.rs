@@ -36,7 +36,8 @@ pub struct CoroutineInfo {
     pub trace: Option<Trace>,
 }
 
-/// `#1 'main' is Waiting for the end of #7 for 1.2s, spawned at src/main.rs:7:5, 1.5s ago`
+/// `#1 'main' is Waiting for the end of #7 for 1.2s, spawned at src/main.rs:7:5, 1.5s ago`; with `{:#}`, without
+/// times.
 impl fmt::Display for CoroutineInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CoroutineInfo { coroutine, state, waits_for, descriptor, waited, .. } = self;
@@ -51,12 +52,15 @@ impl fmt::Display for CoroutineInfo {
             if let Some(number) = descriptor {
                 write!(f, " (descriptor {number})")?;
             }
-            write!(f, " for {waited:.1?}")?;
+            if !f.alternate() {
+                write!(f, " for {waited:.1?}")?;
+            }
             if let WaitsFor::Time(until) = what {
                 write!(f, ", and {:.1?} to go", until.saturating_duration_since(*seen))?;
             }
         }
-        write!(f, ", spawned at {spawned}, {age:.1?} ago")
+        write!(f, ", spawned at {spawned}")?;
+        if f.alternate() { Ok(()) } else { write!(f, ", {age:.1?} ago") }
     }
 }
 

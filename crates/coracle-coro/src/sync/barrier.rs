@@ -1,5 +1,6 @@
 //! Until all are there.
 
+use crate::budget;
 use crate::primitive::Lock;
 use crate::sync::failure::Failure;
 use crate::sync::line::Line;
@@ -64,10 +65,11 @@ impl Barrier {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled before all are there, `ETIMEDOUT` if a
+    /// `ECANCELED` if the coroutine is cancelled before all are there, `TimedOut` if a
     /// [`timeout`](crate::timeout) around it is over. The others go on waiting, for one more
     /// to come in its place.
     pub fn wait(&self) -> io::Result<BarrierWaitResult> {
+        budget::begin()?;
         if self.arrive_last(&mut self.state.lock()) {
             return Ok(BarrierWaitResult { leader: true });
         }

@@ -94,7 +94,7 @@ impl<T> Sender<T> {
     /// As for `send`, or the time was up. The message is in the error.
     pub fn send_timeout(&self, message: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         let mut slot = Some(message);
-        let (mut arm, mut late) = (self.sending(&mut slot), select::after(timeout));
+        let (mut arm, mut late) = (self.sending(&mut slot), select::at_last(timeout));
         let sent = match select::choose(&mut [&mut arm, &mut late]) {
             Ok(0) => Ok(arm.output()),
             other => Err(other),
@@ -233,7 +233,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// As for `recv`, or the time was up.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        let (mut arm, mut late) = (self.receiving(), select::after(timeout));
+        let (mut arm, mut late) = (self.receiving(), select::at_last(timeout));
         match select::choose(&mut [&mut arm, &mut late]) {
             Ok(0) => arm.output().map_err(|_| RecvTimeoutError::Disconnected),
             Ok(_) => Err(RecvTimeoutError::Timeout),

@@ -4,7 +4,7 @@
 //! is new: a coroutine that waits can be cancelled, or run into a deadline around it. All of them become an
 //! `io::Error` by `?`.
 
-use crate::sync::failure::Failure;
+use crate::sync::failure::{Failure, late};
 use rustix::io::Errno;
 use std::error::Error;
 use std::fmt;
@@ -249,7 +249,7 @@ impl From<RecvError> for io::Error {
         match error {
             RecvError::Disconnected => disconnected_senders(),
             RecvError::Cancelled => Errno::CANCELED.into(),
-            RecvError::Deadline => Errno::TIMEDOUT.into(),
+            RecvError::Deadline => late(),
         }
     }
 }
@@ -266,7 +266,7 @@ impl From<TryRecvError> for io::Error {
 impl From<RecvTimeoutError> for io::Error {
     fn from(error: RecvTimeoutError) -> io::Error {
         match error {
-            RecvTimeoutError::Timeout | RecvTimeoutError::Deadline => Errno::TIMEDOUT.into(),
+            RecvTimeoutError::Timeout | RecvTimeoutError::Deadline => late(),
             RecvTimeoutError::Disconnected => disconnected_senders(),
             RecvTimeoutError::Cancelled => Errno::CANCELED.into(),
         }
@@ -278,7 +278,7 @@ impl<T> From<SendError<T>> for io::Error {
         match error {
             SendError::Disconnected(_) => disconnected_receivers(),
             SendError::Cancelled(_) => Errno::CANCELED.into(),
-            SendError::Deadline(_) => Errno::TIMEDOUT.into(),
+            SendError::Deadline(_) => late(),
         }
     }
 }
@@ -295,7 +295,7 @@ impl<T> From<TrySendError<T>> for io::Error {
 impl<T> From<SendTimeoutError<T>> for io::Error {
     fn from(error: SendTimeoutError<T>) -> io::Error {
         match error {
-            SendTimeoutError::Timeout(_) | SendTimeoutError::Deadline(_) => Errno::TIMEDOUT.into(),
+            SendTimeoutError::Timeout(_) | SendTimeoutError::Deadline(_) => late(),
             SendTimeoutError::Disconnected(_) => disconnected_receivers(),
             SendTimeoutError::Cancelled(_) => Errno::CANCELED.into(),
         }

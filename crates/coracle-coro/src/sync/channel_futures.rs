@@ -3,6 +3,7 @@
 //! A future may be dropped at any time. If it was handed a message by then, the next who waits gets it; if its
 //! message was taken, it is sent.
 
+use crate::budget;
 use crate::future::wait::FutureWait;
 use crate::sync::channel::{Receiver, Sender};
 use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -10,7 +11,7 @@ use crate::sync::line::Ticket;
 use crate::waiter::Waker;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 impl<T> Receiver<T> {
     /// As [`recv`](Receiver::recv), for futures: any, on any thread.
@@ -50,6 +51,9 @@ impl<T> Future for RecvFuture<'_, T> {
     type Output = Result<T, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
+        if self.waiting.is_none() {
+            ready!(budget::poll(cx));
+        }
         loop {
             if let Some((wait, _)) = &self.waiting {
                 if !wait.is_over(cx) {
@@ -132,6 +136,9 @@ impl<T> Future for SendFuture<'_, T> {
     type Output = Result<(), SendError<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError<T>>> {
+        if self.waiting.is_none() {
+            ready!(budget::poll(cx));
+        }
         loop {
             if let Some((wait, _)) = &self.waiting {
                 if !wait.is_over(cx) {

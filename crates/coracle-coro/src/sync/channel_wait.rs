@@ -9,6 +9,7 @@
 //! To be woken from a real wait, a thread costs its kernel some microseconds. Two threads that take turns
 //! with each other are much quicker if who waits looks a little longer.
 
+use crate::budget;
 use crate::sync::channel_core::{Core, Queued};
 use crate::sync::channel_error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::sync::failure::Failure;
@@ -19,6 +20,9 @@ use crate::waits_for::WaitsFor;
 /// Sends, and waits while there is no room.
 #[inline]
 pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>> {
+    if let Err(failure) = budget::begin() {
+        return Err(SendError::of(failure, message));
+    }
     loop {
         let mut waiter = None;
         let queued = match core.send_or_join(message, || begin(&mut waiter)) {
@@ -48,6 +52,7 @@ pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>
 /// Receives, and waits while there is nothing.
 #[inline]
 pub(super) fn receive<T>(core: &Core<T>, what: WaitsFor) -> Result<T, RecvError> {
+    budget::begin()?;
     loop {
         let mut waiter = None;
         let queued = match core.receive_or_join(|| begin(&mut waiter)) {

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 /// longest is notified first.
 ///
 /// # Errors
-/// All its waits fail with `ECANCELED` if the coroutine is cancelled, and with `ETIMEDOUT` if a
+/// All its waits fail with `ECANCELED` if the coroutine is cancelled, and with `TimedOut` if a
 /// [`timeout`](crate::timeout) around them is over. The mutex is **not locked** then, and the guard is gone: there
 /// is nothing to do but to walk out. If that one had been notified, another is in its place.
 pub struct Condvar {

@@ -8,6 +8,11 @@ pub(crate) fn after(timeout: Duration) -> Option<Instant> {
     Some(deadline::after(timeout))
 }
 
+/// Whether `deadline` has passed, by the same clock.
+pub(crate) fn is_over(deadline: Instant) -> bool {
+    deadline <= deadline::now()
+}
+
 /// The earliest of the deadlines [around](crate::deadline()) whoever calls. If a wait ends by that, and not by a
 /// time-out of its own, it is an error in any case.
 pub(crate) fn limit() -> Option<Instant> {

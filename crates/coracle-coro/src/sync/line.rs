@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A waiter whose time was up, or who was chosen in another line, keeps its place until it leaves. It may have
-//! left something there that it wants back.
+//! left something there that it wants back. One whose loop is gone will not leave, and is taken off when its turn
+//! comes.
 
 use crate::waiter::Waker;
 use std::collections::VecDeque;
@@ -108,9 +109,14 @@ impl<T> Line<T> {
         &mut self,
         mut served: impl FnMut(&T) -> bool,
     ) -> Option<(Ticket, T, Claimed)> {
-        for at in 0..self.entries.len() {
-            let entry = &mut self.entries[at];
+        let mut at = 0;
+        while let Some(entry) = self.entries.get_mut(at) {
             if entry.gone {
+                at += 1;
+                continue;
+            }
+            if entry.waker.is_lost() {
+                self.forget(at);
                 continue;
             }
             if !served(&entry.item) {
@@ -124,6 +130,15 @@ impl<T> Line<T> {
             entry.gone = true;
         }
         None
+    }
+
+    /// Takes one off that never comes to leave, since its loop is gone. What it has brought is leaked, as all that
+    /// it had: what dropping it would do is not ours, and this is under a lock.
+    #[cold]
+    fn forget(&mut self, at: usize) {
+        if let Some(entry) = self.entries.remove(at) {
+            std::mem::forget(entry.item);
+        }
     }
 
     /// Wakes the first who still waits, and takes it off. Not in lines of futures: what their wakers do is not

@@ -1,6 +1,7 @@
 //! One at a time.
 #![allow(unsafe_code)]
 
+use crate::budget;
 use crate::sync::deadline;
 use crate::sync::permits::Permits;
 use crate::sync::permits_future::Acquiring;
@@ -79,8 +80,8 @@ impl<T: ?Sized> Mutex<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a
-    /// [`timeout`](crate::timeout) around it is over. Never if the mutex is free.
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a
+    /// [`timeout`](crate::timeout) around it is over. Never if the mutex is free: clean-up can rely on it.
     #[inline]
     pub fn lock(&self) -> io::Result<MutexGuard<'_, T>> {
         self.lock_until(None)
@@ -115,6 +116,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     /// `TimedOut`, or as for [`lock`](Mutex::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> io::Result<MutexGuard<'_, T>> {
+        budget::share();
         match self.try_lock() {
             Some(guard) => Ok(guard),
             None => self.lock_until(deadline::after(timeout)),
@@ -134,6 +136,7 @@ impl<T: ?Sized> Mutex<T> {
 
     #[inline]
     fn lock_until(&self, deadline: Option<Instant>) -> io::Result<MutexGuard<'_, T>> {
+        budget::share();
         self.permits.acquire(1, deadline, WaitsFor::Mutex)?;
         Ok(MutexGuard::new(self))
     }

@@ -94,7 +94,7 @@ impl<T> OnceLock<T> {
     /// it waits for ever.
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while another makes the value, `ETIMEDOUT` if a
+    /// `ECANCELED` if the coroutine is cancelled while another makes the value, `TimedOut` if a
     /// [`timeout`](crate::timeout) around it is over.
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> io::Result<&T> {
         self.get_or_try_init(|| Ok(init()))
@@ -139,7 +139,7 @@ impl<T> OnceLock<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled first, `ETIMEDOUT` if a
+    /// `ECANCELED` if the coroutine is cancelled first, `TimedOut` if a
     /// [`timeout`](crate::timeout) around it is over.
     pub fn wait(&self) -> io::Result<&T> {
         self.wait_until(None)
@@ -261,7 +261,7 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while another does it, `ETIMEDOUT` if a
+    /// `ECANCELED` if the coroutine is cancelled while another does it, `TimedOut` if a
     /// [`timeout`](crate::timeout) around it is over.
     pub fn call_once(&self, f: impl FnOnce()) -> io::Result<()> {
         self.0.get_or_init(f).copied()

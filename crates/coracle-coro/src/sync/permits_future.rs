@@ -2,13 +2,14 @@
 //!
 //! A future that was given permits and is dropped before it is polled gives them back.
 
+use crate::budget;
 use crate::future::wait::FutureWait;
 use crate::sync::line::Ticket;
 use crate::sync::permits::Permits;
 use crate::sync::{Mutex, MutexGuard, Permit, Semaphore};
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// Takes permits, when it is its turn and they are there.
 pub(super) struct Acquiring<'a> {
@@ -24,6 +25,7 @@ impl<'a> Acquiring<'a> {
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.waiting.is_none() {
+            ready!(budget::poll(cx));
             if self.permits.try_acquire(self.count) {
                 return Poll::Ready(());
             }

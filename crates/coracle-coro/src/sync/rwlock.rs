@@ -1,6 +1,7 @@
 //! Many who read, or one who writes.
 #![allow(unsafe_code)]
 
+use crate::budget;
 use crate::sync::deadline;
 use crate::sync::permits::Permits;
 use crate::waits_for::WaitsFor;
@@ -77,7 +78,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over.
     pub fn read(&self) -> io::Result<RwLockReadGuard<'_, T>> {
         self.read_until(None)
@@ -123,7 +124,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over.
     pub fn write(&self) -> io::Result<RwLockWriteGuard<'_, T>> {
         self.write_until(None)
@@ -172,11 +173,13 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     fn read_until(&self, deadline: Option<Instant>) -> io::Result<RwLockReadGuard<'_, T>> {
+        budget::share();
         self.permits.acquire(1, deadline, WaitsFor::ReadLock)?;
         Ok(RwLockReadGuard { lock: self })
     }
 
     fn write_until(&self, deadline: Option<Instant>) -> io::Result<RwLockWriteGuard<'_, T>> {
+        budget::share();
         self.permits.acquire(LIMIT_READERS, deadline, WaitsFor::WriteLock)?;
         Ok(RwLockWriteGuard::new(self))
     }

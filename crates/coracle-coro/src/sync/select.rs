@@ -16,6 +16,7 @@
 //!
 //! An arm is whatever implements `Wait`: the two ends of channels, sockets (in `net`), and time.
 
+use crate::budget;
 use crate::sync::chance;
 use crate::sync::deadline;
 use crate::sync::failure::Failure;
@@ -73,8 +74,8 @@ use std::time::{Duration, Instant};
 /// expression.
 ///
 /// One arm is done, and the others are as if they had never been there: nothing was received, and what was to
-/// be sent is still in its slot. If several can be done, chance decides; time counts only if nothing else can
-/// be done. Waiting arms have their places in the lines of their channels, like everybody else.
+/// be sent is still in its slot. If several can be done, chance decides, and time that has
+/// come is one of them. Waiting arms have their places in the lines of their channels, like everybody else.
 ///
 /// If the coroutine is cancelled, or a [`timeout`](crate::timeout) around it is over before the time of an arm,
 /// the first arm that can fail is told so (`Cancelled`, `Deadline`). Time cannot fail: if there are no other arms,
@@ -255,6 +256,7 @@ pub struct Party {
 
 /// Chooses among arms: does one of them, or waits until another does. The index of the one that is chosen.
 pub(super) fn choose(arms: &mut [&mut dyn Wait]) -> Result<usize, Failure> {
+    budget::begin()?;
     let ((due, own), outer) = (earliest(arms), deadline::limit());
     loop {
         if let Some(index) = try_each(arms) {
@@ -367,7 +369,12 @@ pub fn __choose_now(arms: &mut [&mut dyn Wait]) {
 /// The time begins when this is called. In a loop that is anew every time: for one limit on the whole, use
 /// [`After::at`].
 pub fn after(timeout: Duration) -> After {
-    After { deadline: deadline::after(timeout), chosen: false }
+    After { deadline: deadline::after(timeout), chosen: false, patient: false }
+}
+
+/// The same for who prefers all other arms, however late it is.
+pub(super) fn at_last(timeout: Duration) -> After {
+    After { patient: true, ..after(timeout) }
 }
 
 /// An arm that is a matter of time. See [`after`].
@@ -376,6 +383,8 @@ pub struct After {
     /// `None` for never.
     deadline: Option<Instant>,
     chosen: bool,
+    /// It is chosen only when nothing else can be.
+    patient: bool,
 }
 
 impl After {
@@ -399,13 +408,14 @@ impl After {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at(deadline: Instant) -> After {
-        After { deadline: Some(deadline), chosen: false }
+        After { deadline: Some(deadline), chosen: false, patient: false }
     }
 }
 
 impl Wait for After {
     fn attempt(&mut self) -> bool {
-        false // the wait will tell
+        self.chosen = !self.patient && self.deadline.is_some_and(deadline::is_over);
+        self.chosen // else the wait will tell
     }
 
     fn join(&mut self, _: &Party) -> bool {
@@ -512,7 +522,7 @@ impl<'a> Select<'a> {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over.
     pub fn wait(mut self) -> io::Result<usize> {
         Ok(choose(&mut self.arms)?)
@@ -548,7 +558,7 @@ impl<'a> Select<'a> {
     /// # Errors
     /// `TimedOut`, or as for [`wait`](Select::wait).
     pub fn wait_timeout(self, timeout: Duration) -> io::Result<usize> {
-        let (count, mut late) = (self.arms.len(), after(timeout));
+        let (count, mut late) = (self.arms.len(), at_last(timeout));
         let mut arms: Vec<&mut dyn Wait> = Vec::with_capacity(count + 1);
         for arm in self.arms {
             arms.push(arm);

@@ -1,5 +1,6 @@
 //! So many at a time.
 
+use crate::budget;
 use crate::sync::deadline;
 use crate::sync::permits::{LIMIT_PERMITS, Permits};
 use crate::sync::permits_future::Acquiring;
@@ -52,7 +53,7 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over.
     pub fn acquire(&self, count: usize) -> io::Result<Permit<'_>> {
         self.acquire_for(count, WaitsFor::Permits(count))
@@ -60,6 +61,7 @@ impl Semaphore {
 
     /// The same for who uses it for something else.
     pub(crate) fn acquire_for(&self, count: usize, what: WaitsFor) -> io::Result<Permit<'_>> {
+        budget::begin()?;
         self.permits.acquire(count, None, what)?;
         Ok(Permit { semaphore: self, count })
     }
@@ -87,6 +89,7 @@ impl Semaphore {
     /// # Errors
     /// `TimedOut`, or as for [`acquire`](Semaphore::acquire).
     pub fn acquire_timeout(&self, count: usize, timeout: Duration) -> io::Result<Permit<'_>> {
+        budget::begin()?;
         self.permits.acquire(count, deadline::after(timeout), WaitsFor::Permits(count))?;
         Ok(Permit { semaphore: self, count })
     }

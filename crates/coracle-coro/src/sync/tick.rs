@@ -1,6 +1,7 @@
 //! Time that can be waited for: again and again, or once; put off, or called off.
 
 use crate::deadline;
+use crate::sync::deadline::is_over;
 use crate::sync::failure::Failure;
 use crate::sync::select::{Arm, IntoArm, Party, Wait};
 use crate::waits_for::WaitsFor;
@@ -88,7 +89,7 @@ impl Tick {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled while it waits, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled while it waits, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over. `InvalidInput` if it is never due.
     pub fn wait(&self) -> io::Result<Instant> {
         let Some(due) = self.due.get() else {
@@ -175,7 +176,10 @@ pub struct Ticking<'a> {
 
 impl Wait for Ticking<'_> {
     fn attempt(&mut self) -> bool {
-        false // the wait will tell
+        if self.tick.due().is_some_and(is_over) {
+            self.end(Failure::TimedOut);
+        }
+        self.is_chosen() // else the wait will tell
     }
 
     fn join(&mut self, _: &Party) -> bool {

@@ -1,5 +1,6 @@
 //! Until all are done.
 
+use crate::budget;
 use crate::primitive::Lock;
 use crate::sync::deadline;
 use crate::sync::failure::Failure;
@@ -89,7 +90,7 @@ impl WaitGroup {
     /// ```
     ///
     /// # Errors
-    /// `ECANCELED` if the coroutine is cancelled first, `ETIMEDOUT` if a [`timeout`](crate::timeout)
+    /// `ECANCELED` if the coroutine is cancelled first, `TimedOut` if a [`timeout`](crate::timeout)
     /// around it is over.
     pub fn wait(&self) -> io::Result<()> {
         self.wait_until(None)
@@ -113,6 +114,7 @@ impl WaitGroup {
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> io::Result<()> {
+        budget::begin()?;
         if self.members() == 0 {
             return Ok(());
         }

@@ -245,7 +245,7 @@ fn s44_an_overflow_names_the_generator() {
     }
     let output = send(&[], "values::s44_an_overflow_names_the_generator", "sink");
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{}", said(&output));
-    let report = "coroutine 'titanic' has overflowed its stack of 1 MiB: give it a larger one\n";
+    let report = "coroutine 'titanic' has overflowed its stack of 1 MiB: give it a larger one by ";
     assert!(said(&output).contains(report), "{}", said(&output));
 }
 

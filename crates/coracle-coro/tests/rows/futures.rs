@@ -507,7 +507,7 @@ pub(crate) fn s26_future_awaits_a_coroutine(h: &Harness) {
         let future = spawn_future(async move {
             assert_eq!(*coroutine.await.unwrap(), 7);
             assert_eq!(over.await.unwrap(), 8);
-            careless.await.unwrap_err().downcast_ref::<&str>() == Some(&"on purpose")
+            careless.await.unwrap_err().into_panic().downcast_ref::<&str>() == Some(&"on purpose")
         });
         assert!(future.join()?);
         Ok(())

@@ -128,9 +128,11 @@ pub(crate) fn now() -> Instant {
     Loop::current().expect("we are in a loop").deadline(Duration::ZERO)
 }
 
-/// The error number of something that failed.
+/// The error number of something that failed; that of a wait that was too late, which has none of its own.
 pub(crate) fn errno<T: Debug>(result: io::Result<T>) -> i32 {
-    result.expect_err("it must fail").raw_os_error().expect("an error of the system")
+    let error = result.expect_err("it must fail");
+    let late = (error.kind() == io::ErrorKind::TimedOut).then_some(ETIMEDOUT);
+    error.raw_os_error().or(late).expect("an error of the system")
 }
 
 pub(crate) const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();

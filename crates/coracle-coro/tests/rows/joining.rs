@@ -50,8 +50,7 @@ pub(crate) fn s7_coroutine_that_never_began_is_told(h: &Harness) {
     let lp = h.another_loop();
     let child = spawn_on(&lp.handle(), || ()).unwrap();
     drop(lp);
-    let payload = child.join().expect_err("there was no loop to run it");
-    let text = payload.downcast_ref::<String>().expect("a reason");
+    let Err(JoinError::Lost(text)) = child.join() else { panic!("there was no loop to run it") };
     assert!(text.contains("before it could start"), "{text}");
 }
 
@@ -106,7 +105,7 @@ pub(crate) fn s53_panic_ends_only_its_coroutine(h: &Harness) {
         });
         let careless = spawn(|| -> u32 { panic!("on purpose") });
         let payload = careless.join().unwrap_err();
-        assert_eq!(payload.downcast_ref::<&str>(), Some(&"on purpose"));
+        assert_eq!(payload.into_panic().downcast_ref::<&str>(), Some(&"on purpose"));
         assert_eq!(neighbour.join().unwrap(), "well");
         assert!(!std::thread::panicking());
         Ok(())

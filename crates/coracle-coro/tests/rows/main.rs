@@ -8,6 +8,8 @@
 
 mod blocking;
 mod cancelling;
+mod castaways;
+mod fairness;
 mod future_channels;
 mod future_sockets;
 mod future_time;
@@ -190,6 +192,30 @@ suite! {
             s18_notification_of_a_cancelled_waiter_goes_to_the_next,
             s21_barrier_that_one_has_left_waits_for_another,
             every_wait_in_the_wrong_place_panics_and_loses_nothing,
+        }
+        castaways::{
+            s7_who_joins_a_coroutine_of_a_loop_that_is_gone_is_told,
+            s17_lock_is_not_handed_to_a_coroutine_whose_loop_is_gone,
+            s22_message_is_not_handed_to_a_coroutine_whose_loop_is_gone,
+            s18_notification_is_not_lost_to_a_coroutine_whose_loop_is_gone,
+            s13_unpark_of_a_coroutine_whose_loop_is_gone_does_nothing,
+        }
+        fairness::{
+            s42_who_never_waits_lets_other_coroutines_run,
+            s42_who_never_waits_does_not_keep_timers_from_firing,
+            s42_busy_pair_does_not_keep_the_rest_waiting,
+            s42_many_who_never_wait_do_not_keep_timers_from_firing,
+            s42_ends_that_have_come_are_joined_in_turn,
+            s10_cancel_strikes_who_never_waits,
+            s10_cancel_of_another_thread_strikes_who_never_waits,
+            s10_message_is_not_lost_when_the_cancel_strikes,
+            s16_deadline_strikes_who_never_waits,
+            s17_free_lock_never_fails,
+            s42_nobody_runs_inside_no_park,
+            s10_shield_keeps_who_never_waits_from_the_cancel,
+            s24_arm_that_is_due_is_chosen_beside_one_that_is_always_ready,
+            s42_future_that_is_always_ready_lets_others_run,
+            s42_cancel_strikes_block_on_of_what_is_always_ready,
         }
         sharing::{
             s12_wait_group_waits_for_all,

@@ -171,7 +171,7 @@ pub(crate) fn s10_who_joins_one_that_is_parked_for_good_is_told(h: &Harness) {
         let before = noted.clone();
         let waits = spawn(move || {
             let said = stubborn.join().expect_err("it leaves nothing");
-            let said = said.downcast::<String>().expect("it says why");
+            let said = said.to_string();
             assert!(said.contains("parked for good"), "{said}");
             before.add("told");
         });

@@ -2,7 +2,8 @@
 
 use crate::harness::{ETIMEDOUT, HOUR, Harness, Log, MS, errno, now};
 use coracle_coro::{
-    current, deadline, no_park, park, park_timeout, sleep, sleep_until, spawn, timeout, yield_now,
+    JoinError, current, deadline, no_park, park, park_timeout, sleep, sleep_until, spawn, timeout,
+    yield_now,
 };
 use coracle_loop::Loop;
 use std::cell::Cell;
@@ -126,9 +127,13 @@ pub(crate) fn s16_timeout_ends_what_waits_inside(h: &Harness) {
         assert_eq!(errno(timeout(MS, park)), ETIMEDOUT);
         assert_eq!(errno(timeout(MS, || park_timeout(HOUR))), ETIMEDOUT);
         let child = spawn(|| park_timeout(10 * MS));
-        let payload = timeout(MS, || child.join()).unwrap_err();
-        let error = payload.downcast::<std::io::Error>().expect("why it could not wait");
-        assert_eq!(error.raw_os_error(), Some(ETIMEDOUT));
+        let error = timeout(MS, || child.join()).unwrap_err();
+        assert!(matches!(error, JoinError::TimedOut(_)), "{error:?}");
+        // It says what happened; and not that it was a connection, as the system would.
+        let error = timeout(MS, || sleep(HOUR)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("`timeout`"), "{error}");
+        assert!(format!("{error:?}").contains("`timeout`"), "{error:?}");
         Ok(())
     });
 }

@@ -80,7 +80,7 @@ pub(crate) fn s16_connect_times_out(h: &Harness) {
             }
             assert!(waiting.len() < 100, "a backlog of one is never full");
         };
-        assert_eq!(error.raw_os_error(), Some(ETIMEDOUT));
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert_eq!(errno(timeout(MS, || TcpStream::connect(address))), ETIMEDOUT);
         Ok(())
     });

@@ -24,8 +24,7 @@ fn talk(address: SocketAddr, len: usize) -> io::Result<()> {
     assert!(echo == pattern(len)[..echo.len()], "what came is the beginning of what was sent");
     stream.close()?; // whether the writer is done or not
     // A cancelled one cannot wait for it.
-    let written =
-        writer.join().unwrap_or_else(|payload| Err(*payload.downcast::<io::Error>().unwrap()));
+    let written = writer.join().unwrap_or_else(|error| Err(error.into()));
     if read.is_ok() && written.is_ok() {
         assert_eq!(echo.len(), len, "without an error, nothing is missing");
     }

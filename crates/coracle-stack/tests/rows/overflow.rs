@@ -44,7 +44,7 @@ fn s44_an_overflow_names_the_coroutine_and_the_size_of_its_stack() {
         });
     assert_reported(
         output,
-        "coroutine 'titanic' has overflowed its stack of 192 KiB: give it a larger one\n",
+        "coroutine 'titanic' has overflowed its stack of 192 KiB: give it a larger one by `Builder::stack_size`, ",
     );
 }
 

@@ -61,7 +61,7 @@ impl TcpStream {
     /// Connects to an address. For a name, look it up first.
     ///
     /// # Errors
-    /// `ECONNREFUSED`, `ETIMEDOUT`, …: as connect(2).
+    /// `ECONNREFUSED`, `TimedOut`, …: as connect(2).
     ///
     /// # Panics
     /// Outside a loop.

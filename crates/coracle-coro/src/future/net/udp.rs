@@ -1,6 +1,7 @@
 //! Datagrams, for futures.
 
 use super::wire::{any_loop, close, current};
+use crate::budget;
 use coracle_loop::demux::{
     Address, Completion, Finished, Handle, Operation, Outcome, Outgoing, Payload, SocketKind,
     Submitted,
@@ -12,7 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 /// No datagram is longer.
 const LIMIT_DATAGRAM_BYTES: usize = 64 * 1024;
@@ -156,6 +157,7 @@ impl Post {
     }
 
     fn poll_vacant(&self, cx: &Context<'_>) -> Poll<()> {
+        ready!(budget::poll(cx));
         let mut state = self.state.borrow_mut();
         if state.sending.is_none() {
             return Poll::Ready(());

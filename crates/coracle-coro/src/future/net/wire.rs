@@ -19,6 +19,7 @@
 //!   reader: open ──► gone ───────────────────────────────────┴──► close
 //! ```
 
+use crate::budget;
 use crate::scheduler::{Hold, Scheduler};
 use coracle_loop::demux::{
     Address, Completion, Finished, Handle, Operation, Outcome, Payload, Submitted, Token,
@@ -29,7 +30,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 /// How many bytes may have come and wait to be read; then reading pauses.
@@ -223,6 +224,7 @@ impl Wire {
         cx: &Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(budget::poll(cx));
         let lp = self.lp();
         let mut state = self.state.borrow_mut();
         state.check()?;
