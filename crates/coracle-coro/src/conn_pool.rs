@@ -168,9 +168,9 @@ struct State<T> {
 impl<T> ConnPool<T> {
     /// A pool without a connection yet; `connect` makes them, in the coroutine that needs one.
     ///
-    /// What `connect` captures must be `Send` and `Sync`, also for a pool that stays on one loop: the pool itself can
-    /// be sent wherever its connections can, and its type does not say whether that is meant. So it takes an address,
-    /// a name or an `Arc` along, rather than an `Rc`.
+    /// What `connect` captures must be `Send` and `Sync`, also for a pool that stays on one loop: the pool itself
+    /// can be sent wherever its connections can, and its type does not say whether that is meant. So it takes an
+    /// address, a name or an `Arc` along, rather than an `Rc`.
     ///
     /// # Errors
     /// `InvalidInput` if it could never have a connection.

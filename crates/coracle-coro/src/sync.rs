@@ -8,8 +8,8 @@
 //!   with the code `ECANCELED`, so `?` walks out. Those that take a time-out fail with `TimedOut`; all of them
 //!   do so when a [`timeout`](crate::timeout) around them is over. A thread without one may `unwrap`.
 //! - **Luck is shared.** Who finds everything ready, 64 times in a row, lets the others of its loop go first; if
-//!   it is cancelled by then, or late, the next call fails as a wait does. A free [`Mutex`] or [`RwLock`] does not,
-//!   and `try_…` lets nobody run: see [taking turns](crate#taking-turns).
+//!   it is cancelled by then, or late, the next call fails as a wait does. A free [`Mutex`] or [`RwLock`] does
+//!   not, and `try_…` lets nobody run: see [taking turns](crate#taking-turns).
 //! - **No poisoning.** A panic ends one coroutine, and unlocks what it had locked. The others go on, and see
 //!   what it left behind.
 //!
