@@ -10,6 +10,7 @@ mod stop;
 pub(crate) mod time;
 
 use crate::listening::{Listening, Socket};
+use crate::loops::make_loops;
 use crate::options::{ServeOptions, tell};
 use crate::space::Space;
 use crate::style::Style;
@@ -68,21 +69,12 @@ pub(crate) fn serve(
     service: impl Service,
 ) -> io::Result<()> {
     coracle::seeing::dump_on_sigquit()?;
-    let (count, backend) = (options.loops(), options.backend);
+    let count = options.loops();
     let (addresses, _files) = (listening.addresses(), listening.files());
     let sockets = listening.for_loops(count)?;
     let stop = Arc::new(Stop::new(options.drain()));
     let stopping = Arc::clone(&stop);
-    let make_loop = move |index| {
-        let builder = Loop::builder();
-        let builder = backend.into_iter().fold(builder, |builder, it| builder.backend(it));
-        let lp = builder.build()?;
-        if index == 0 {
-            let stop = Arc::clone(&stopping);
-            lp.on_terminate(move |_| stop.begin())?;
-        }
-        Ok(lp)
-    };
+    let make_loop = make_loops(options.backend, move |_: &Loop| stopping.begin());
     let telling = Arc::clone(&stop);
     Runtime::new().loops(count).make_loops(make_loop).run(move || {
         stop.know(loops());

@@ -6,6 +6,7 @@ mod daemon;
 mod hello;
 mod listening;
 mod load;
+mod loops;
 mod options;
 mod proxy;
 mod serve;
