@@ -219,8 +219,8 @@ fn a11_lent_descriptors_are_polled_and_reclaimed() {
     }
 }
 
-/// Two who wait for one number do not know of each other: each is told what it waits for, and the end of one is not
-/// the end of the other. epoll has a number once, and refuses the second.
+/// Two who wait for one number do not know of each other: each is told what it waits for, and the end of one is
+/// not the end of the other. epoll has a number once, and refuses the second.
 #[test]
 fn a11_one_number_may_be_waited_for_twice_or_is_refused() {
     let _shared = shared();

@@ -41,10 +41,10 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 /// [`status`] and by the log. What is known of crates is in `SOUNDNESS.md`.
 ///
 /// # Panics
-/// If the functions are not in place, and calls would go on to block their threads: in a library that was loaded by
-/// a program without them. The message names them. (A program that is linked statically does not come this far: the
-/// linker refuses our names beside libc's, and if it is made to take them, the first call ends the process, and says
-/// why.)
+/// If the functions are not in place, and calls would go on to block their threads: in a library that was loaded
+/// by a program without them. The message names them. (A program that is linked statically does not come this
+/// far: the linker refuses our names beside libc's, and if it is made to take them, the first call ends the
+/// process, and says why.)
 ///
 /// ```no_run
 /// fn main() -> std::io::Result<()> {

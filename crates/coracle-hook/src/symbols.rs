@@ -48,8 +48,8 @@ pub(crate) fn missing_here() -> Vec<String> {
     missing(is_ours_here, |name| real::next(name).addr())
 }
 
-/// In a library that was loaded, even the address of our own function is what others are given. So it is looked at,
-/// too, in which file that is.
+/// In a library that was loaded, even the address of our own function is what others are given. So it is looked
+/// at, too, in which file that is.
 fn is_ours_here(symbol: &Symbol) -> bool {
     let first = real::first(symbol.name);
     first.addr() == (symbol.address)() && real::is_of_this_file(first)

@@ -1,5 +1,5 @@
-//! Subscribers of `tracing` with calls of their own that wait: whatever they do in the middle of a switch, the wait
-//! that the switch belongs to is not broken.
+//! Subscribers of `tracing` with calls of their own that wait: whatever they do in the middle of a switch, the
+//! wait that the switch belongs to is not broken.
 
 use super::{MS, alone, open, switch_on};
 use coracle_coro::sync::channel;
@@ -53,7 +53,8 @@ impl Subscriber for Waits {
     }
 }
 
-/// Waits of coracle's own, in which hooks are not off already; of hooked calls; and turns that are only given away.
+/// Waits of coracle's own, in which hooks are not off already; of hooked calls; and turns that are only given
+/// away.
 fn subscriber_waits(backend: &str) {
     const ROUNDS: u32 = 5;
     switch_on();
