@@ -106,6 +106,19 @@ pub(crate) fn held(
     neighbour.join().expect("the neighbour");
 }
 
+/// Whatever `call` returns; and that it has let others run meanwhile: who is ready runs before the thread sleeps.
+pub(crate) fn parked<R>(call: impl FnOnce() -> R) -> R {
+    let ran = Rc::new(Cell::new(false));
+    let other = spawn({
+        let ran = Rc::clone(&ran);
+        move || ran.set(true)
+    });
+    let result = call();
+    assert!(ran.get(), "the thread was held");
+    other.join().expect("the other");
+    result
+}
+
 /// Holds back a server of our own, in plain threads, until it is opened.
 #[derive(Default, Clone)]
 pub(crate) struct Gate(Arc<(Mutex<(usize, bool)>, Condvar)>);

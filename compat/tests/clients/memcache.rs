@@ -2,7 +2,7 @@
 //! there are coroutines that use it at once, and is made elsewhere.
 
 use crate::helping::{MANY, held, on_each};
-use crate::servers::{Server, find, free_port, is_root};
+use crate::servers::{Nobody, Server, find, is_root};
 use coracle::offload;
 use std::cell::Cell;
 use std::net::TcpStream;
@@ -61,8 +61,9 @@ pub(crate) fn t3_memcache_errors() {
         drop(server);
         let error = client.get::<String>("boat").unwrap_err();
         assert!(matches!(error, memcache::MemcacheError::PoolError(_)), "{error:?}");
-        let nobody = format!("memcache://127.0.0.1:{}?connect_timeout=0.05", free_port());
-        assert!(offload(move || memcache::Client::with_pool_size(nobody, 1))?.is_err());
+        let nobody = Nobody::new();
+        let url = format!("memcache://127.0.0.1:{}?connect_timeout=0.05", nobody.port);
+        assert!(offload(move || memcache::Client::with_pool_size(url, 1))?.is_err());
         Ok(())
     });
 }

@@ -1,7 +1,7 @@
 //! `mysql`, against MariaDB: by TCP and by a Unix socket.
 
-use crate::helping::{MANY, MS, held, on, on_each};
-use crate::servers::{Folder, Server, find, free_port, is_root};
+use crate::helping::{MANY, MS, held, on, on_each, parked};
+use crate::servers::{Folder, Nobody, Server, find, is_root};
 use coracle::demux::Backend;
 use coracle::spawn;
 use mysql::prelude::Queryable;
@@ -13,30 +13,34 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
+/// Little memory.
+const LIGHT: [&str; 2] = ["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=8M"];
+
 fn server(folder: &Folder) -> Option<Server> {
     const PACKAGE: &str = "mariadb-server-core mariadb-client-core";
     let program = find("mariadbd", PACKAGE)?;
     let data = folder.path().join("data");
-    let set_user = |command: &mut Command| {
+    let set_up = |command: &mut Command| {
         if is_root() {
             command.arg("--user=root");
         }
+        // One that starts removes the temporary files of all others in the same folder.
+        command.args(LIGHT).env("TMPDIR", folder.path());
     };
     let mut install = Command::new(find("mariadb-install-db", PACKAGE)?);
     install.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
     install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
-    install.args(["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=8M"]);
-    set_user(&mut install);
+    set_up(&mut install);
     let installed = install.stdin(Stdio::null()).output().expect("it starts");
-    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stdout));
+    let said = [&installed.stdout[..], &installed.stderr].concat();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&said));
     let command = |port: u16| {
         let mut command = Command::new(&program);
         command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
         command.arg(format!("--socket={}", folder.path().join("socket").display()));
         command.arg(format!("--port={port}")).arg("--bind-address=127.0.0.1");
-        command.args(["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=8M"]);
-        command.args(["--max-connections=150", "--skip-name-resolve"]);
-        set_user(&mut command);
+        command.args(["--max-connections=150", "--skip-name-resolve", "--connect-timeout=300"]);
+        set_up(&mut command);
         command
     };
     let socket = folder.path().join("socket");
@@ -113,10 +117,8 @@ pub(crate) fn t3_mysql_errors() {
                 break conn;
             }
         };
-        let neighbour = spawn(|| thread::sleep(MS));
-        let error = conn.query_drop("SELECT SLEEP(1000)").unwrap_err();
+        let error = parked(|| conn.query_drop("SELECT SLEEP(1000)")).unwrap_err();
         assert!(error.to_string().contains("os error 11"), "{error:?}"); // EAGAIN, as the kernel says it
-        assert!(neighbour.is_finished(), "it was held for so long");
         let error = connect(&by_tcp(port)).query_drop("SELECT nonsense").unwrap_err();
         assert!(
             matches!(&error, mysql::Error::MySqlError(error) if error.code == 1054),
@@ -136,7 +138,8 @@ pub(crate) fn t3_mysql_errors() {
         other.query_drop(format!("KILL CONNECTION {id}")).expect("killed");
         assert!(killed.join().expect("it waits").is_err());
         assert_eq!(other.query_first::<u32, _>("SELECT 5").expect("it goes on"), Some(5));
-        let refused = by_tcp(free_port()).tcp_connect_timeout(Some(Duration::from_secs(100)));
+        let nobody = Nobody::new();
+        let refused = by_tcp(nobody.port).tcp_connect_timeout(Some(Duration::from_secs(100)));
         let error = Conn::new(refused).map(|_| ()).unwrap_err();
         assert!(
             error.to_string().contains("refused") || matches!(error, mysql::Error::DriverError(_)),

@@ -2,8 +2,8 @@
 //! why.
 #![allow(unsafe_code)]
 
-use crate::helping::{MANY, MS, held, on, on_each};
-use crate::servers::{Folder, NOBODY, Server, find, free_port, is_root};
+use crate::helping::{MANY, MS, held, on, on_each, parked};
+use crate::servers::{Folder, NOBODY, Nobody, Server, find, is_root};
 use coracle::demux::Backend;
 use coracle::{offload, spawn};
 use postgres::{Client, NoTls};
@@ -37,11 +37,19 @@ fn server(folder: &Folder) -> Option<Server> {
     let mut initdb = make(&programs.0);
     initdb.args(["--auth=trust", "--username=captain", "--no-sync", "--no-locale"]);
     let made = initdb.stdin(Stdio::null()).output().expect("it starts");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let said = [&made.stdout[..], &made.stderr].concat();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&said));
     let command = |port: u16| {
         let mut command = make(&programs.1);
         command.args(["-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
-        command.args(["-c", "fsync=off", "-c", "max_connections=100"]);
+        command.args([
+            "-c",
+            "fsync=off",
+            "-c",
+            "max_connections=100",
+            "-c",
+            "authentication_timeout=600",
+        ]);
         command
     };
     Some(Server::start(command, |port| Connection::open(port).is_ok()))
@@ -140,11 +148,10 @@ pub(crate) fn t3_libpq() {
         let error = connection.query("SELECT nonsense").unwrap_err();
         assert!(error.contains("column \"nonsense\" does not exist"), "{error}");
         connection.query("SELECT set_config('statement_timeout', '30', false)").expect("set");
-        let neighbour = spawn(|| thread::sleep(MS));
-        let error = connection.query("SELECT pg_sleep(1000)").unwrap_err();
+        let error = parked(|| connection.query("SELECT pg_sleep(1000)")).unwrap_err();
         assert!(error.contains("statement timeout"), "{error}");
-        assert!(neighbour.is_finished(), "it was held for so long");
-        let error = Connection::open(free_port()).map(|_| ()).unwrap_err();
+        let nobody = Nobody::new();
+        let error = Connection::open(nobody.port).map(|_| ()).unwrap_err();
         assert!(error.contains("refused"), "{error}");
         Ok(())
     });
@@ -184,8 +191,9 @@ pub(crate) fn t3_postgres_on_the_pool() {
         };
         // The pool has at least four threads; the others wait for one of them.
         held(MANY, call, || lock.waiting() >= 4, || lock.release());
-        let nobody = free_port();
-        assert!(offload(move || connect(nobody).map(|_| ()))?.is_err());
+        let nobody = Nobody::new();
+        let port = nobody.port;
+        assert!(offload(move || connect(port).map(|_| ()))?.is_err());
         Ok(())
     });
 }

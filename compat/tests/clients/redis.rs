@@ -1,13 +1,11 @@
 //! `redis`, against redis-server: by TCP and by a Unix socket.
 
-use crate::helping::{MANY, MS, held, on_each};
-use crate::servers::{Folder, Server, find, free_port};
-use coracle::spawn;
+use crate::helping::{MANY, MS, held, on_each, parked};
+use crate::servers::{Folder, Nobody, Server, find};
 use std::io;
 use std::net::TcpStream;
 use std::process::Command;
 use std::rc::Rc;
-use std::thread;
 
 fn server(folder: &Folder) -> Option<Server> {
     let program = find("redis-server", "redis-server")?;
@@ -86,10 +84,9 @@ pub(crate) fn t3_redis_errors() {
             .map_err(io::Error::other)?;
         let mut late = client.get_connection().expect("a connection");
         late.set_read_timeout(Some(30 * MS)).map_err(io::Error::other)?;
-        let neighbour = spawn(|| thread::sleep(MS));
-        let error = redis::cmd("BLPOP").arg("nothing").arg(0).query::<()>(&mut late).unwrap_err();
+        let error = parked(|| redis::cmd("BLPOP").arg("nothing").arg(0).query::<()>(&mut late))
+            .unwrap_err();
         assert!(error.is_timeout(), "{error:?}");
-        assert!(neighbour.is_finished(), "it was held for so long");
         drop(late);
         // The server goes while all wait for it.
         let (mut asking, killing) =
@@ -102,7 +99,8 @@ pub(crate) fn t3_redis_errors() {
             }
         };
         held(MANY, popping, move || blocked(&mut asking), move || killing.kill());
-        let gone = redis::Client::open(format!("redis://127.0.0.1:{}/", free_port()));
+        let nobody = Nobody::new();
+        let gone = redis::Client::open(format!("redis://127.0.0.1:{}/", nobody.port));
         let error = gone.and_then(|gone| gone.get_connection()).map(|_| ()).unwrap_err();
         assert!(error.is_connection_refusal(), "{error:?}");
         Ok(())

@@ -1,9 +1,11 @@
 //! Real servers: started on a free port, in a folder of their own, ended with the case.
 
 use crate::helping::{MS, PATIENCE, PROCESSES};
+use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::io::{self, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
@@ -42,8 +44,24 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// A port at which nobody listens, and nobody else will: it is taken.
+pub(crate) struct Nobody {
+    _socket: OwnedFd,
+    pub(crate) port: u16,
+}
+
+impl Nobody {
+    pub(crate) fn new() -> Nobody {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        let address = net::getsockname(&socket).expect("an address");
+        let port = SocketAddr::try_from(address).expect("an address").port();
+        Nobody { _socket: socket, port }
+    }
+}
+
 /// A port that is free at the moment.
-pub(crate) fn free_port() -> u16 {
+fn free_port() -> u16 {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     free.expect("a free port").port()
 }

@@ -1,9 +1,8 @@
 //! Clients of HTTP: std's own sockets, `ureq`, and libcurl by `curl`.
 
-use crate::helping::{Gate, MANY, MS, held, on_each};
-use crate::servers::free_port;
+use crate::helping::{Gate, MANY, MS, held, on_each, parked};
+use crate::servers::Nobody;
 use crate::tls;
-use coracle::spawn;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -85,17 +84,17 @@ pub(crate) fn t3_ureq() {
         });
         let error = ureq::get(format!("http://{address}/gone")).call().map(|_| ()).unwrap_err();
         assert!(matches!(error, ureq::Error::Io(_)), "{error:?}");
-        let nobody = format!("http://127.0.0.1:{}/", free_port());
-        let error = ureq::get(nobody).call().map(|_| ()).unwrap_err();
+        let nobody = Nobody::new();
+        let nobody_there = format!("http://127.0.0.1:{}/", nobody.port);
+        let error = ureq::get(nobody_there).call().map(|_| ()).unwrap_err();
         assert!(matches!(error, ureq::Error::Io(_) | ureq::Error::ConnectionFailed), "{error:?}");
         // Nobody is answered in time.
         let closed = server(&Gate::default(), |stream| Box::new(stream));
         let agent = ureq::Agent::config_builder().timeout_recv_response(Some(30 * MS)).build();
         let agent = agent.new_agent();
-        let neighbour = spawn(|| thread::sleep(MS));
-        let error = agent.get(format!("http://{closed}/")).call().map(|_| ()).unwrap_err();
+        let error =
+            parked(|| agent.get(format!("http://{closed}/")).call()).map(|_| ()).unwrap_err();
         assert!(matches!(error, ureq::Error::Timeout(_)), "{error:?}");
-        assert!(neighbour.is_finished(), "it was held for so long");
         Ok(())
     });
 }
@@ -147,14 +146,13 @@ pub(crate) fn t3_curl() {
         assert_eq!(body.expect("an answer"), b"/by-name");
         let error = curl(&format!("http://{address}/gone"), None).unwrap_err();
         assert!(error.is_got_nothing() || error.is_recv_error(), "{error:?}");
-        let nobody = format!("http://127.0.0.1:{}/", free_port());
-        let error = curl(&nobody, None).unwrap_err();
+        let nobody = Nobody::new();
+        let nobody_there = format!("http://127.0.0.1:{}/", nobody.port);
+        let error = curl(&nobody_there, None).unwrap_err();
         assert!(error.is_couldnt_connect(), "{error:?}");
         let closed = server(&Gate::default(), |stream| Box::new(stream));
-        let neighbour = spawn(|| thread::sleep(MS));
-        let error = curl(&format!("http://{closed}/"), Some(30 * MS)).unwrap_err();
+        let error = parked(|| curl(&format!("http://{closed}/"), Some(30 * MS))).unwrap_err();
         assert!(error.is_operation_timedout(), "{error:?}");
-        assert!(neighbour.is_finished(), "it was held for so long");
         Ok(())
     });
 }
