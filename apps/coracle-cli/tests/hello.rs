@@ -63,6 +63,17 @@ impl Hello {
     }
 }
 
+impl Hello {
+    /// The memory that is its alone, in bytes.
+    fn private_bytes(&self) -> usize {
+        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = std::fs::read_to_string(path).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("a size");
+        number.trim().parse::<usize>().expect("a number") << 10
+    }
+}
+
 impl Drop for Hello {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -139,4 +150,50 @@ fn j1_curl_is_content() {
     }
     std::fs::remove_file(&file).expect("it was there");
     hello.stop();
+}
+
+/// Asks on a connection that stays.
+fn ask_on(stream: &mut TcpStream) {
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream.write_all(REQUEST).expect("it is sent");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"Hello, World!") {
+        let mut space = [0; 512];
+        let count = stream.read(&mut space).expect("an answer");
+        assert_ne!(count, 0, "it has closed the connection");
+        answer.extend_from_slice(&space[..count]);
+    }
+}
+
+/// What a connection costs that has asked something and is silent now: its structs, and no stack and no buffer.
+#[test]
+fn t6_idle_connection_holds_600_bytes_at_most() {
+    const CONNECTIONS: usize = 2000;
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+    if limit.maximum.is_some_and(|maximum| maximum < CONNECTIONS as u64 + 200) {
+        return println!("left out: there may be {:?} descriptors only", limit.maximum);
+    }
+    for backend in ["uring", "epoll", "poll"] {
+        for style in ["coroutine", "callback"] {
+            let hello = Hello::start(&["--backend", backend, "--style", style, "--threads", "1"]);
+            // What the first ones need is for all: buffers of the loop, a stack, a page of the date.
+            let mut first = hello.connect();
+            (0..600).for_each(|_| ask_on(&mut first));
+            let before = hello.private_bytes();
+            let all: Vec<TcpStream> = (0..CONNECTIONS)
+                .map(|_| {
+                    let mut stream = hello.connect();
+                    ask_on(&mut stream);
+                    stream
+                })
+                .collect();
+            let each = hello.private_bytes().saturating_sub(before) as f64 / CONNECTIONS as f64;
+            drop(all);
+            println!("{backend} {style}: {each:.0} bytes");
+            assert!(each <= 600.0, "{backend} {style}: {each:.0} bytes a connection");
+            assert!(each > 100.0, "{backend} {style}: that is not measured: {each:.0} bytes");
+        }
+    }
 }

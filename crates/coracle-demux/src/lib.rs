@@ -51,6 +51,7 @@ mod attempt;
 mod backend;
 mod descriptor;
 mod epoll;
+mod few;
 mod file;
 mod fork;
 mod lent;

@@ -27,6 +27,7 @@ use crate::address::Address;
 use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
+use crate::few::Few;
 use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
 use crate::lent::{LentPool, Spare};
@@ -142,7 +143,7 @@ struct Slot {
     lent: bool,
     /// The reader is a receive that was started by `receive_later`, and this is its space. The table has none.
     space: Option<Space>,
-    polls: Vec<Token>,
+    polls: Few,
     /// How many operations of threads are in flight on this file.
     jobs: usize,
     /// The close that waits for them.
@@ -174,7 +175,7 @@ const WRITER: Readiness = Readiness::WRITE.union(Readiness::CLOSED).union(Readin
 impl<P: Poller> Adaptor<P> {
     /// Ends the polls of a descriptor that is lent.
     fn cancel_polls(&mut self, handle: Handle) {
-        let polls = self.slots.get_mut(handle).map(|slot| std::mem::take(&mut slot.polls));
+        let polls = self.slots.get_mut(handle).map(|slot| slot.polls.take());
         for token in polls.unwrap_or_default() {
             self.finish(token, Err(Errno::CANCELED.into()));
         }
@@ -219,7 +220,7 @@ impl<P: Poller> Adaptor<P> {
             lent: false,
             space: None,
             pausing: false,
-            polls: Vec::new(),
+            polls: Few::default(),
             jobs: 0,
             closer: None,
         }))
@@ -252,7 +253,7 @@ impl<P: Poller> Adaptor<P> {
         } else if slot.writer == Some(token) {
             slot.writer = None;
         } else {
-            slot.polls.retain(|&other| other != token);
+            slot.polls.remove(token);
         }
         if !P::EDGE {
             // Waiting for less cannot be refused.

@@ -28,6 +28,7 @@ use crate::address::Address;
 use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
+use crate::few::Few;
 use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::lent::LentPool;
@@ -119,7 +120,7 @@ struct Slot {
     loaded_on: u64,
     rest: Option<u32>,
     /// What has to wait behind carried bytes.
-    held: Vec<Token>,
+    held: Few,
     /// How the last carried send failed; the next sender is told.
     failed: Option<Errno>,
     /// How many operations and rests are in flight on it.
@@ -215,7 +216,7 @@ impl Uring {
             writer: None,
             loaded_on: 0,
             rest: None,
-            held: Vec::new(),
+            held: Few::default(),
             failed: None,
             in_flight: 0,
             closer: None,

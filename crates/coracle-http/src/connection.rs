@@ -19,11 +19,14 @@
 //! connection.
 
 mod answering;
+mod facts;
 mod timing;
 
+use self::facts::{Fact, Facts};
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
+use crate::peer::Peer;
 use crate::site::Site;
 use crate::upload::Upload;
 use crate::{Status, handling};
@@ -31,7 +34,7 @@ use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
 use coracle_loop::Loop;
 use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -49,33 +52,22 @@ pub(crate) struct H1(Rc<Shared>);
 /// What the protocol and the coroutine of its request share.
 pub(crate) struct Shared {
     pub(crate) site: Rc<Site>,
-    peer: Address,
+    peer: Peer,
     handle: OnceCell<ConnHandle>,
     phase: Cell<Phase>,
-    /// The peer has sent everything.
-    ended: Cell<bool>,
-    /// The connection is gone.
-    gone: Cell<bool>,
-    /// Something that came was left where it is, because a request is being answered.
-    left: Cell<bool>,
-    /// Nothing is read, because enough has come.
-    paused: Cell<bool>,
-    /// It has a timer of its own.
-    armed: Cell<bool>,
-    /// A callback of the connection starts the handler: it is out of the handler's reach.
-    starting: Cell<bool>,
+    facts: Facts,
     /// How many bytes of a head that is not whole were looked at.
     seen: Cell<u32>,
     /// How many requests there were.
     requests: Cell<u32>,
     /// Its place among those who wait.
     place: Cell<u32>,
-    /// Since when the phase lasts; of a head, since its first byte.
-    since: Cell<Instant>,
+    /// Since when the phase lasts, of a head since its first byte: as the [site](Site::moment) counts.
+    since: Cell<u64>,
     /// How much was written.
     written: Cell<u64>,
     exchange: Cell<Option<Box<Exchange>>>,
-    rare: RefCell<Option<Box<Rare>>>,
+    rare: Cell<Option<Box<Rare>>>,
 }
 
 /// What most requests do not have.
@@ -106,25 +98,20 @@ enum Phase {
 }
 
 impl H1 {
-    pub(crate) fn new(site: Rc<Site>, peer: Address) -> H1 {
+    pub(crate) fn new(site: Rc<Site>, peer: &Address) -> H1 {
         H1(Rc::new(Shared {
             site,
-            peer,
+            peer: Peer::new(peer),
             handle: OnceCell::new(),
             phase: Cell::new(Phase::Head),
-            ended: Cell::new(false),
-            gone: Cell::new(false),
-            left: Cell::new(false),
-            paused: Cell::new(false),
-            armed: Cell::new(false),
-            starting: Cell::new(false),
+            facts: Facts::default(),
             seen: Cell::new(0),
             requests: Cell::new(0),
-            since: Cell::new(Instant::now()), // until `on_open`
+            since: Cell::new(0), // until `on_open`
             place: Cell::new(0),
             written: Cell::new(0),
             exchange: Cell::new(None),
-            rare: RefCell::new(None),
+            rare: Cell::new(None),
         }))
     }
 }
@@ -133,7 +120,7 @@ impl Protocol for H1 {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
         let _ = shared.handle.set(conn.handle());
-        shared.since.set(conn.lp().now());
+        shared.begin_phase(conn);
         shared.place.set(shared.site.idle.enter(conn.lp(), &shared.site, shared));
         Ok(())
     }
@@ -159,7 +146,7 @@ impl Protocol for H1 {
 
     /// The client may have ended its side only: it still gets its answers.
     fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.0.ended.set(true);
+        self.0.facts.set(Fact::Ended, true);
         match self.0.phase.get() {
             Phase::Head | Phase::Body => self.0.close(conn),
             Phase::Running => {
@@ -187,7 +174,7 @@ impl Protocol for H1 {
     }
 
     fn on_close(&mut self, _reason: &Reason) {
-        self.0.gone.set(true);
+        self.0.facts.set(Fact::Gone, true);
         self.0.end_upload();
         self.0.wake();
         let rare = self.0.rare.take();
@@ -233,12 +220,38 @@ impl Drop for Unstarted {
 }
 
 impl Shared {
+    /// What is rare, if it is there. `f` must not look for it again.
+    #[inline]
+    fn if_rare<T>(&self, f: impl FnOnce(&mut Rare) -> T) -> Option<T> {
+        let mut rare = self.rare.take()?;
+        let result = f(&mut rare);
+        self.rare.set(Some(rare));
+        Some(result)
+    }
+
+    /// The same, of which there is something from now on.
+    fn with_rare<T>(&self, f: impl FnOnce(&mut Rare) -> T) -> T {
+        let mut rare = self.rare.take().unwrap_or_default();
+        let result = f(&mut rare);
+        self.rare.set(Some(rare));
+        result
+    }
+
+    fn since(&self) -> Instant {
+        self.site.instant(self.since.get())
+    }
+
+    /// A phase begins now.
+    fn begin_phase(&self, conn: &Conn<'_>) {
+        self.since.set(self.site.moment(conn.lp().now()));
+    }
+
     // --- Bytes in --------------------------------------------------------------------------------------
 
     /// Goes on with what has come.
     fn advance(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
         let mut written = self.written.get();
-        self.left.set(false);
+        self.facts.set(Fact::Left, false);
         loop {
             match self.phase.get() {
                 Phase::Head if input.is_empty() => break self.rest(conn),
@@ -246,7 +259,7 @@ impl Shared {
                 Phase::Head if self.written.get() - written > LOOK_BYTES => {
                     written = self.written.get();
                     if !conn.writable() {
-                        self.left.set(true); // until `on_ready`
+                        self.facts.set(Fact::Left, true); // until `on_ready`
                         break;
                     }
                 }
@@ -269,7 +282,7 @@ impl Shared {
                 Phase::Switched => break,
             }
         }
-        if self.paused.get() {
+        if self.facts.is(Fact::Paused) {
             self.read_again(conn, input.len());
         }
     }
@@ -278,7 +291,8 @@ impl Shared {
     #[cold]
     fn read_again(&self, conn: &mut Conn<'_>, left: usize) {
         let full = self.with_upload(|upload| upload.is_full()).unwrap_or(false);
-        let needed = matches!(self.phase.get(), Phase::Head | Phase::Body) && !self.left.get();
+        let needed =
+            matches!(self.phase.get(), Phase::Head | Phase::Body) && !self.facts.is(Fact::Left);
         if needed || (!full && left <= self.site.settings.limit_ahead_bytes / 2) {
             self.read_on(conn);
         }
@@ -287,7 +301,7 @@ impl Shared {
     /// Between two requests, with nothing unread.
     #[inline]
     fn rest(&self, conn: &mut Conn<'_>) {
-        if self.ended.get() || self.site.stopping.get() {
+        if self.facts.is(Fact::Ended) || self.site.stopping.get() {
             self.close(conn);
         }
     }
@@ -296,9 +310,8 @@ impl Shared {
     fn read_head(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
         let unread = input.unread();
         let seen = self.seen.get() as usize;
-        if seen == 0 {
-            self.since.set(conn.lp().now());
-        } else if memchr::memchr2(b'\n', b'\r', &unread[seen.min(unread.len())..]).is_none()
+        if seen > 0
+            && memchr::memchr2(b'\n', b'\r', &unread[seen.min(unread.len())..]).is_none()
             && unread.len() <= self.site.settings.limit_target_bytes
         {
             // Nothing can have become whole.
@@ -310,7 +323,7 @@ impl Shared {
                 input.consume(facts.len);
                 self.seen.set(0);
                 exchange.begin(&facts);
-                exchange.owned.peer.clone_from(&self.peer);
+                exchange.owned.peer = self.peer.address();
                 self.begin_request(conn, exchange, input);
                 true
             }
@@ -329,12 +342,14 @@ impl Shared {
     /// A head has begun and is not whole.
     #[cold]
     fn await_head(&self, conn: &mut Conn<'_>, len: usize) -> bool {
-        self.seen.set(len as u32);
-        if self.ended.get() {
+        if self.seen.replace(len as u32) == 0 {
+            self.begin_phase(conn);
+        }
+        if self.facts.is(Fact::Ended) {
             self.close(conn);
             return true;
         }
-        self.arm(conn, self.since.get() + self.site.settings.header_timeout)
+        self.arm(conn, self.since() + self.site.settings.header_timeout)
     }
 
     /// The head of a request is there.
@@ -370,17 +385,17 @@ impl Shared {
             Framing::None => self.start(conn, exchange),
             _ if plan.is_ok_and(|plan| plan.streamed && !plan.inline) => {
                 let upload = Upload::new(&exchange, conn.lp().now());
-                self.rare.borrow_mut().get_or_insert_default().upload = Some(upload);
+                self.with_rare(|rare| rare.upload = Some(upload));
                 // What is there can be read at once; what is missing has its time when the handler has started.
                 self.with_upload(|upload| upload.feed(&self.site, input));
-                if self.ended.get() {
+                if self.facts.is(Fact::Ended) {
                     self.end_upload();
                 }
                 self.start(conn, exchange);
             }
             _ => {
                 self.phase.set(Phase::Body);
-                self.since.set(conn.lp().now());
+                self.begin_phase(conn);
                 self.exchange.set(Some(exchange));
             }
         }
@@ -394,7 +409,7 @@ impl Shared {
                 self.start(conn, exchange);
                 true
             }
-            Ok(false) if self.ended.get() => {
+            Ok(false) if self.facts.is(Fact::Ended) => {
                 self.site.give_back(exchange);
                 self.close(conn); // the rest of it does not come
                 true
@@ -403,7 +418,7 @@ impl Shared {
                 if std::mem::take(&mut exchange.expects_continue) && exchange.received() == 0 {
                     conn.write_slice(CONTINUE);
                 }
-                let deadline = self.body_deadline(self.since.get(), exchange.received());
+                let deadline = self.body_deadline(self.since(), exchange.received());
                 self.exchange.set(Some(exchange));
                 self.arm(conn, deadline)
             }
@@ -421,8 +436,10 @@ impl Shared {
             self.wake();
         }
         self.look_if_slow(conn); // what comes has put the timer off
-        self.left.set(!input.is_empty());
-        if input.len() >= self.site.settings.limit_ahead_bytes && !self.paused.replace(true) {
+        self.facts.set(Fact::Left, !input.is_empty());
+        if input.len() >= self.site.settings.limit_ahead_bytes
+            && !self.facts.set(Fact::Paused, true)
+        {
             conn.pause();
         }
     }
@@ -446,18 +463,18 @@ impl Shared {
         }
         let waiting = Unstarted(Some(Rc::clone(self)));
         self.exchange.set(Some(exchange));
-        self.starting.set(true);
+        self.facts.set(Fact::Starting, true);
         let lp = conn.lp();
         let handler =
             self.site.spawner(lp).spawn_now(lp, move || handling::handle(&waiting.start()));
-        self.starting.set(false);
+        self.facts.set(Fact::Starting, false);
         match self.exchange.take() {
             // It did not wait.
             Some(exchange) if exchange.response.is_some() => self.respond(conn, exchange),
             unstarted => {
                 self.exchange.set(unstarted); // or it waits
                 if cancel {
-                    self.rare.borrow_mut().get_or_insert_default().handler = Some(handler);
+                    self.with_rare(|rare| rare.handler = Some(handler));
                 }
             }
         }
@@ -465,15 +482,15 @@ impl Shared {
 
     /// Whether the connection can be reached by the coroutine that asks.
     pub(crate) fn is_starting(&self) -> bool {
-        self.starting.get()
+        self.facts.is(Fact::Starting)
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.paused.get()
+        self.facts.is(Fact::Paused)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.get()
+        self.facts.is(Fact::Gone)
     }
 
     /// What the handler was started for.
@@ -495,18 +512,15 @@ impl Shared {
     /// Waits until something has changed: bytes have come, there is room, or the connection is gone.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let coroutine = coracle_coro::current();
-        self.rare.borrow_mut().get_or_insert_default().waiting = Some(coroutine);
+        self.with_rare(|rare| rare.waiting = Some(coroutine));
         let woken = coracle_coro::park();
-        if let Some(rare) = &mut *self.rare.borrow_mut() {
-            rare.waiting = None;
-        }
+        self.if_rare(|rare| rare.waiting = None);
         woken
     }
 
     /// Wakes who waits for a change.
     fn wake(&self) {
-        let waiting = self.rare.borrow_mut().as_mut().and_then(|rare| rare.waiting.take());
-        if let Some(waiting) = waiting {
+        if let Some(waiting) = self.if_rare(|rare| rare.waiting.take()).flatten() {
             waiting.unpark();
         }
     }
@@ -514,8 +528,7 @@ impl Shared {
     // --- Uploads ---------------------------------------------------------------------------------------
 
     pub(crate) fn with_upload<T>(&self, f: impl FnOnce(&mut Upload) -> T) -> Option<T> {
-        let mut rare = self.rare.borrow_mut();
-        rare.as_mut().and_then(|rare| rare.upload.as_mut()).map(f)
+        self.if_rare(|rare| rare.upload.as_mut().map(f)).flatten()
     }
 
     /// Takes what has come of a body that a handler reads meanwhile.
@@ -527,7 +540,7 @@ impl Shared {
             }
             upload.is_full()
         });
-        if fed == Some(true) && !self.paused.replace(true) {
+        if fed == Some(true) && !self.facts.set(Fact::Paused, true) {
             conn.pause();
         }
         if fed.is_some() {
@@ -543,7 +556,7 @@ impl Shared {
 
     /// There is room for more of a body.
     pub(crate) fn read_on(&self, conn: &mut Conn<'_>) {
-        if self.paused.replace(false) {
+        if self.facts.set(Fact::Paused, false) {
             if self.with_upload(|upload| upload.resume(conn.lp().now())).is_some() {
                 self.await_upload(conn);
             }

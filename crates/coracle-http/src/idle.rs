@@ -16,16 +16,13 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-/// No node.
-const NONE: u32 = u32::MAX;
-
-/// Which list: by how long its connections may wait.
+/// Which list: by how long its connections may wait. The number of the node that is both ends of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Nothing was asked yet.
-    First,
+    First = 0,
     /// Between two requests.
-    Next,
+    Next = 1,
 }
 
 /// Those who wait, in two lists.
@@ -33,32 +30,31 @@ pub(crate) enum Wait {
 pub(crate) struct Idle(RefCell<Lists>);
 
 struct Lists {
+    /// Two that are the ends of the lists, and one for each connection.
     nodes: Vec<Node>,
-    /// The first of the nodes that are not used.
+    /// The first of the nodes that are not used; 0, if there is none.
     free: u32,
-    ends: [Ends; 2],
+    /// Of which list a timer is on its way.
+    timed: [bool; 2],
 }
 
-/// A connection, and its neighbours; those who do not wait are in no list.
+/// A connection, and its neighbours in a ring; those who do not wait are their own.
 struct Node {
     before: u32,
     after: u32,
-    list: Option<Wait>,
     shared: Weak<Shared>,
 }
 
-#[derive(Clone, Copy)]
-struct Ends {
-    first: u32,
-    last: u32,
-    /// A timer is on its way.
-    timed: bool,
+impl Node {
+    fn alone(number: u32, shared: Weak<Shared>) -> Node {
+        Node { before: number, after: number, shared }
+    }
 }
 
 impl Default for Lists {
     fn default() -> Lists {
-        let ends = Ends { first: NONE, last: NONE, timed: false };
-        Lists { nodes: Vec::new(), free: NONE, ends: [ends; 2] }
+        let nodes = [Wait::First, Wait::Next].map(|end| Node::alone(end as u32, Weak::new()));
+        Lists { nodes: nodes.into(), free: 0, timed: [false; 2] }
     }
 }
 
@@ -66,15 +62,17 @@ impl Idle {
     /// A new connection waits: the number of its node.
     pub(crate) fn enter(&self, lp: &Loop, site: &Rc<Site>, shared: &Rc<Shared>) -> u32 {
         let mut lists = self.0.borrow_mut();
-        let node = Node { before: NONE, after: NONE, list: None, shared: Rc::downgrade(shared) };
+        let shared = Rc::downgrade(shared);
         let number = match lists.free {
-            NONE => {
-                lists.nodes.push(node);
-                (lists.nodes.len() - 1) as u32
+            0 => {
+                let number =
+                    u32::try_from(lists.nodes.len()).expect("so many sockets there are not");
+                lists.nodes.push(Node::alone(number, shared));
+                number
             }
             free => {
                 lists.free = lists.nodes[free as usize].after;
-                lists.nodes[free as usize] = node;
+                lists.nodes[free as usize] = Node::alone(free, shared);
                 free
             }
         };
@@ -86,9 +84,8 @@ impl Idle {
     /// A connection waits from now on.
     pub(crate) fn wait(&self, lp: &Loop, site: &Rc<Site>, number: u32, list: Wait) {
         let mut lists = self.0.borrow_mut();
-        lists.unlink(number);
-        lists.link(number, list);
-        if !std::mem::replace(&mut lists.ends[list as usize].timed, true) {
+        lists.move_before(number, list as u32);
+        if !std::mem::replace(&mut lists.timed[list as usize], true) {
             drop(lists);
             set_timer(lp, site, list, patience(site, list));
         }
@@ -114,9 +111,9 @@ impl Idle {
         let mut lists = self.0.borrow_mut();
         let mut due = Vec::new();
         loop {
-            let first = lists.ends[list as usize].first;
-            if first == NONE {
-                lists.ends[list as usize].timed = false;
+            let first = lists.nodes[list as usize].after;
+            if first == list as u32 {
+                lists.timed[list as usize] = false;
                 return (due, None);
             }
             let shared = lists.nodes[first as usize].shared.upgrade();
@@ -135,30 +132,21 @@ impl Idle {
 }
 
 impl Lists {
-    fn link(&mut self, number: u32, list: Wait) {
-        let ends = &mut self.ends[list as usize];
-        let last = std::mem::replace(&mut ends.last, number);
-        if last == NONE {
-            ends.first = number;
-        } else {
-            self.nodes[last as usize].after = number;
-        }
+    /// Out of its ring, and in front of `end`: last, in the ring of which that is both ends.
+    fn move_before(&mut self, number: u32, end: u32) {
+        self.unlink(number);
+        let last = std::mem::replace(&mut self.nodes[end as usize].before, number);
+        self.nodes[last as usize].after = number;
         let node = &mut self.nodes[number as usize];
-        (node.before, node.after, node.list) = (last, NONE, Some(list));
+        (node.before, node.after) = (last, end);
     }
 
     fn unlink(&mut self, number: u32) {
-        let Node { before, after, list, .. } = self.nodes[number as usize];
-        let Some(list) = list else { return };
-        match before {
-            NONE => self.ends[list as usize].first = after,
-            before => self.nodes[before as usize].after = after,
-        }
-        match after {
-            NONE => self.ends[list as usize].last = before,
-            after => self.nodes[after as usize].before = before,
-        }
-        self.nodes[number as usize].list = None;
+        let node = &mut self.nodes[number as usize];
+        let before = std::mem::replace(&mut node.before, number);
+        let after = std::mem::replace(&mut node.after, number);
+        self.nodes[before as usize].after = after;
+        self.nodes[after as usize].before = before;
     }
 }
 

@@ -36,6 +36,7 @@ mod idle;
 mod into_response;
 mod method;
 mod owned_request;
+mod peer;
 mod per_address;
 mod refusal;
 mod request;

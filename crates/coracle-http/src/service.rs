@@ -54,7 +54,7 @@ impl Service {
 
     /// The protocol of a new connection.
     pub fn connection(&self, peer: &Address) -> impl Protocol + use<> {
-        H1::new(Rc::clone(&self.site), peer.clone())
+        H1::new(Rc::clone(&self.site), peer)
     }
 
     /// How its connections are to behave below HTTP.

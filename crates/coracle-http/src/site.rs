@@ -11,6 +11,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// How many exchanges are kept for the next requests.
 const LIMIT_SPARE_EXCHANGES: usize = 64;
@@ -29,6 +30,8 @@ pub(crate) struct Site {
     pub(crate) stopping: Cell<bool>,
     /// Who starts handlers, on the loop that the connections are of.
     spawner: OnceCell<Spawner>,
+    /// From when on time is counted.
+    epoch: OnceCell<Instant>,
     /// In boxes, so that they need not be moved.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Exchange>>>,
@@ -51,6 +54,7 @@ impl Site {
             idle: Idle::default(),
             stopping: Cell::new(false),
             spawner: OnceCell::new(),
+            epoch: OnceCell::new(),
             spare: RefCell::default(),
         }
     }
@@ -58,6 +62,18 @@ impl Site {
     #[inline]
     pub(crate) fn spawner(&self, lp: &Loop) -> &Spawner {
         self.spawner.get_or_init(|| Spawner::of(lp))
+    }
+
+    /// A moment, in nanoseconds of this site: half of what an `Instant` is.
+    #[inline]
+    pub(crate) fn moment(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(*self.epoch.get_or_init(|| now)).as_nanos() as u64
+    }
+
+    /// The same as a time of the clock.
+    pub(crate) fn instant(&self, moment: u64) -> Instant {
+        let epoch = self.epoch.get().copied();
+        epoch.map_or_else(Instant::now, |epoch| epoch + Duration::from_nanos(moment))
     }
 
     /// What a client is told whose request is refused: the app has the last word.

@@ -20,6 +20,7 @@
 //! and `pacing.rs` are the [detours](State::detour).
 
 mod errand;
+mod kept;
 mod layers;
 mod pacing;
 mod passing;
@@ -33,6 +34,7 @@ use crate::{Buffer, Conn, Protocol, Reason};
 use coracle_loop::demux::{Completion, Finished, Handle, Operation, Outcome, Submitted, Token};
 use coracle_loop::{Complete, IdleTimer, Loop, Timer};
 use errand::Errands;
+use kept::Kept;
 use layers::Layers;
 use pacing::Pace;
 use passing::Passing;
@@ -83,8 +85,8 @@ pub(crate) struct Link {
     calm: Cell<bool>,
     /// Whether there is a time-out to be put off by every message.
     timed: Cell<bool>,
-    idle: RefCell<Option<Box<IdleTimer>>>,
-    input: RefCell<Buffer>,
+    idle: Cell<Option<Box<IdleTimer>>>,
+    input: Kept,
     state: RefCell<State>,
 }
 
@@ -171,8 +173,8 @@ impl Link {
                 key,
                 service: Rc::clone(service),
                 protocol: Cell::new(Some(protocol)),
-                input: RefCell::default(),
-                idle: RefCell::default(),
+                input: Kept::default(),
+                idle: Cell::default(),
                 timed: Cell::new(false),
                 calm: Cell::new(false),
                 state: RefCell::new(State {
@@ -238,7 +240,7 @@ impl Link {
             && !state.aborted
             && state.rare.is_none()
             && state.output.is_empty()
-            && self.input.borrow().is_empty();
+            && self.input.is_empty();
         self.calm.set(calm);
         calm
     }
@@ -422,15 +424,15 @@ impl Link {
             }))
         });
         self.timed.set(timer.is_some());
-        *self.idle.borrow_mut() = timer;
+        self.idle.set(timer);
     }
 
     #[inline]
     pub(crate) fn touch(&self) {
-        if self.timed.get()
-            && let Some(idle) = &*self.idle.borrow()
-        {
-            idle.touch();
+        if self.timed.get() {
+            let idle = self.idle.take();
+            idle.iter().for_each(|idle| idle.touch());
+            self.idle.set(idle);
         }
     }
 

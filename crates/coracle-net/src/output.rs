@@ -28,9 +28,12 @@ pub(crate) const BYTES_PER_TURN: usize = 1 << 20;
 /// Something to be called when everything before it has been sent.
 pub(crate) type Mark = Box<dyn FnOnce(&mut Conn<'_>) -> io::Result<()>>;
 
-/// The queue of one connection.
+/// The queue of one connection, which has no memory while nothing waits and nothing is being sent.
 #[derive(Default)]
-pub(crate) struct Output {
+pub(crate) struct Output(Option<Box<Queue>>);
+
+#[derive(Default)]
+struct Queue {
     packets: VecDeque<Packet>,
     /// How many packets at the front are not to be overtaken: what has begun, and what is urgent.
     fixed: u32,
@@ -64,35 +67,130 @@ pub(crate) enum Next {
 impl Output {
     /// How many bytes wait, those being sent included.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.0.as_ref().map_or(0, |queue| queue.bytes)
     }
 
     /// How many of them are in memory. What waits in files costs none.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes - self.file_bytes
+        self.0.as_ref().map_or(0, |queue| queue.bytes - queue.file_bytes)
     }
 
     /// How many of them are in files.
     pub(crate) fn file_bytes(&self) -> usize {
-        self.file_bytes
+        self.0.as_ref().map_or(0, |queue| queue.file_bytes)
     }
 
     /// Whether nothing waits and nothing is being sent.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.packets.is_empty() && !self.in_flight
+        self.0.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
     /// Adds a packet at the end.
     pub(crate) fn push(&mut self, packet: Packet) {
         if !packet.is_empty() {
-            self.count(&packet);
-            self.packets.push_back(packet);
+            self.queue().push(packet);
         }
     }
 
     /// Adds a packet that is older than all that wait: what was written while nothing did. If it has `begun` to be
     /// sent, nothing overtakes it.
     pub(crate) fn push_first(&mut self, packet: Packet, begun: bool) {
+        if !packet.is_empty() {
+            self.queue().push_first(packet, begun);
+        }
+    }
+
+    /// Adds a packet before all that have not begun and are not urgent themselves.
+    pub(crate) fn push_urgent(&mut self, packet: Packet) {
+        if !packet.is_empty() {
+            self.queue().push_urgent(packet);
+        }
+    }
+
+    /// Adds a mark at the end.
+    pub(crate) fn push_mark(&mut self, mark: Mark) {
+        self.queue().packets.push_back(Packet(Kind::Mark(mark)));
+    }
+
+    /// The packet in front has begun, though nothing of it is gone: nothing overtakes it.
+    pub(crate) fn begin_front(&mut self) {
+        self.with(|queue| queue.begin_front());
+    }
+
+    /// Takes out what is to be done next, if nothing is being sent. What became of it is told by
+    /// [`sent`](Output::sent) or [`sent_file`](Output::sent_file).
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        self.with(|queue| queue.next())?
+    }
+
+    /// The same, with at most `limit` bytes. A packet that is longer is cut by copying its front.
+    pub(crate) fn next_piece(&mut self, limit: usize) -> Option<Next> {
+        self.with(|queue| queue.next_piece(limit))?
+    }
+
+    /// What is in front, for who takes it in pieces and sends it by another way.
+    pub(crate) fn front(&self) -> Option<Front<'_>> {
+        self.0.as_ref()?.front()
+    }
+
+    /// `taken` bytes of the packet in front went another way. It has begun: nothing overtakes the rest.
+    pub(crate) fn consume(&mut self, taken: usize) {
+        self.with(|queue| queue.consume(taken));
+    }
+
+    /// Takes out the mark in front, if one is.
+    pub(crate) fn take_mark(&mut self) -> Option<Mark> {
+        self.with(|queue| queue.take_mark())?
+    }
+
+    /// `count` bytes of `payload` were sent. The rest goes back to the front. Gives what is spent, which may be
+    /// somebody's who wants to know: drop it when nothing is borrowed.
+    pub(crate) fn sent(&mut self, payload: Payload, count: usize) -> Payload {
+        let mut payload = Some(payload);
+        let spent = self.with(|queue| queue.sent(payload.take().unwrap_or_default(), count));
+        spent.or(payload).unwrap_or_default()
+    }
+
+    /// `count` bytes of the file in front were sent. False if it ended before it should have.
+    pub(crate) fn sent_file(&mut self, count: usize) -> bool {
+        let sent = self.with(|queue| queue.sent_file(count));
+        sent.expect("the file in front was being sent")
+    }
+
+    /// All that waits, to be thrown away.
+    pub(crate) fn into_packets(self) -> impl Iterator<Item = Packet> {
+        self.0.into_iter().flat_map(|queue| queue.packets)
+    }
+
+    fn queue(&mut self) -> &mut Queue {
+        self.0.get_or_insert_default()
+    }
+
+    /// Does something with the queue, if there is one, and gives its memory back if nothing is left of it.
+    fn with<T>(&mut self, f: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        let queue = self.0.as_mut()?;
+        let result = f(queue);
+        if queue.is_empty() {
+            self.0 = None;
+        }
+        Some(result)
+    }
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.packets.is_empty() && !self.in_flight
+    }
+
+    fn push(&mut self, packet: Packet) {
+        if !packet.is_empty() {
+            self.count(&packet);
+            self.packets.push_back(packet);
+        }
+    }
+
+    fn push_first(&mut self, packet: Packet, begun: bool) {
         if !packet.is_empty() {
             self.count(&packet);
             self.packets.push_front(packet);
@@ -102,8 +200,7 @@ impl Output {
         }
     }
 
-    /// Adds a packet before all that have not begun and are not urgent themselves.
-    pub(crate) fn push_urgent(&mut self, packet: Packet) {
+    fn push_urgent(&mut self, packet: Packet) {
         if !packet.is_empty() {
             self.count(&packet);
             self.packets.insert(self.fixed as usize, packet);
@@ -118,19 +215,11 @@ impl Output {
         }
     }
 
-    /// The packet in front has begun, though nothing of it is gone: nothing overtakes it.
-    pub(crate) fn begin_front(&mut self) {
+    fn begin_front(&mut self) {
         self.fixed = self.fixed.max(1);
     }
 
-    /// Adds a mark at the end.
-    pub(crate) fn push_mark(&mut self, mark: Mark) {
-        self.packets.push_back(Packet(Kind::Mark(mark)));
-    }
-
-    /// Takes out what is to be done next, if nothing is being sent. What became of it is told by
-    /// [`sent`](Output::sent) or [`sent_file`](Output::sent_file).
-    pub(crate) fn next(&mut self) -> Option<Next> {
+    fn next(&mut self) -> Option<Next> {
         if self.in_flight {
             return None;
         }
@@ -159,8 +248,7 @@ impl Output {
         Some(next)
     }
 
-    /// The same, with at most `limit` bytes. A packet that is longer is cut by copying its front.
-    pub(crate) fn next_piece(&mut self, limit: usize) -> Option<Next> {
+    fn next_piece(&mut self, limit: usize) -> Option<Next> {
         if self.in_flight {
             return None;
         }
@@ -185,8 +273,7 @@ impl Output {
         Some(next)
     }
 
-    /// What is in front, for who takes it in pieces and sends it by another way.
-    pub(crate) fn front(&self) -> Option<Front<'_>> {
+    fn front(&self) -> Option<Front<'_>> {
         Some(match &self.packets.front()?.0 {
             Kind::Memory(memory) | Kind::Descriptors { memory, .. } => {
                 Front::Memory(memory.as_slice())
@@ -196,8 +283,7 @@ impl Output {
         })
     }
 
-    /// `taken` bytes of the packet in front went another way. It has begun: nothing overtakes the rest.
-    pub(crate) fn consume(&mut self, taken: usize) {
+    fn consume(&mut self, taken: usize) {
         let Some(packet) = self.packets.front_mut() else { return };
         match &mut packet.0 {
             Kind::Memory(memory) | Kind::Descriptors { memory, .. } => memory.advance(taken),
@@ -241,8 +327,7 @@ impl Output {
         Some(Next::Message { payload: Payload::One(memory), descriptors })
     }
 
-    /// Takes out the mark in front, if one is.
-    pub(crate) fn take_mark(&mut self) -> Option<Mark> {
+    fn take_mark(&mut self) -> Option<Mark> {
         self.fixed = self.fixed.saturating_sub(1);
         match self.packets.pop_front()?.0 {
             Kind::Mark(mark) => Some(mark),
@@ -250,9 +335,7 @@ impl Output {
         }
     }
 
-    /// `count` bytes of `payload` were sent. The rest goes back to the front. Gives what is spent, which may be
-    /// somebody's who wants to know: drop it when nothing is borrowed.
-    pub(crate) fn sent(&mut self, mut payload: Payload, count: usize) -> Payload {
+    fn sent(&mut self, mut payload: Payload, count: usize) -> Payload {
         self.in_flight = false;
         self.bytes -= count;
         payload.advance(count);
@@ -275,13 +358,7 @@ impl Output {
         self.fixed += 1;
     }
 
-    /// All that waits, to be thrown away.
-    pub(crate) fn into_packets(self) -> impl Iterator<Item = Packet> {
-        self.packets.into_iter()
-    }
-
-    /// `count` bytes of the file in front were sent. False if it ended before it should have.
-    pub(crate) fn sent_file(&mut self, sent: usize) -> bool {
+    fn sent_file(&mut self, sent: usize) -> bool {
         self.in_flight = false;
         let Some(Packet(Kind::File { offset, count, .. })) = self.packets.front_mut() else {
             unreachable!("the file in front was being sent");

@@ -92,7 +92,7 @@ impl<P: Poller> Adaptor<P> {
         interest.set(Interest::READ, slot.reader.is_some());
         let is_announced = |token: Token| !retry::is_unannounced(&self.operations[token].operation);
         interest.set(Interest::WRITE, slot.writer.is_some_and(is_announced));
-        for &token in &slot.polls {
+        for token in slot.polls.iter() {
             if let Operation::Poll { interest: wanted, .. } = self.operations[token].operation {
                 interest |= wanted;
             }
@@ -219,7 +219,7 @@ impl<P: Poller> Adaptor<P> {
         let slot = &mut self.slots[handle];
         let waiting: Vec<Token> = (slot.reader.take().into_iter())
             .chain(slot.writer.take())
-            .chain(std::mem::take(&mut slot.polls))
+            .chain(slot.polls.take())
             .collect();
         let jobs = slot.jobs;
         for &token in &waiting {

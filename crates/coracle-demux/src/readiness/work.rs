@@ -214,7 +214,7 @@ impl<P: Poller> Adaptor<P> {
     pub(super) fn finish_polls(&mut self, handle: Handle, ready: Readiness) {
         let slot = &self.slots[handle];
         let mut answered = Vec::new();
-        for &token in &slot.polls {
+        for token in slot.polls.iter() {
             let Operation::Poll { interest, .. } = self.operations[token].operation else {
                 unreachable!("only polls are in the list of polls");
             };

@@ -233,7 +233,7 @@ impl Uring {
             return;
         };
         let failed = if slot.held.is_empty() { None } else { slot.failed.take() };
-        for token in std::mem::take(&mut slot.held) {
+        for token in slot.held.take() {
             if self.operations.get(token).is_some_and(|held| held.stage == Stage::Here) {
                 match failed {
                     Some(error) => self.finish(token, Err(error.into())),

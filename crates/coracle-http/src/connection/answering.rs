@@ -1,5 +1,6 @@
 //! From an answer to bytes on the connection, and what comes after it.
 
+use super::facts::Fact;
 use super::{Phase, Shared};
 use crate::body::Kind;
 use crate::exchange::Exchange;
@@ -35,7 +36,7 @@ impl Shared {
             exchange.owned.be_unknown();
             exchange
         });
-        exchange.owned.peer.clone_from(&self.peer);
+        exchange.owned.peer = self.peer.address();
         let response = self.site.refuse(&exchange.owned, refusal);
         self.tell(conn, exchange, refusal, response);
     }
@@ -141,9 +142,7 @@ impl Shared {
             None => self.answered(conn, written.keep_alive),
             Some(rest) => {
                 self.phase.set(Phase::Sending);
-                let mut rare = self.rare.borrow_mut();
-                rare.get_or_insert_default().download = Some((rest, written.keep_alive));
-                drop(rare);
+                self.with_rare(|rare| rare.download = Some((rest, written.keep_alive)));
                 self.send_on(conn);
             }
         }
@@ -152,15 +151,13 @@ impl Shared {
     /// Goes on with an answer that is too big for one go.
     pub(super) fn send_on(&self, conn: &mut Conn<'_>) {
         loop {
-            let mut rare = self.rare.borrow_mut();
-            let download = rare.as_mut().and_then(|rare| rare.download.take());
+            let download = self.if_rare(|rare| rare.download.take()).flatten();
             let Some((mut rest, keep_alive)) = download else { return };
             let piece = rest.split_to(rest.len().min(PIECE_BYTES));
             let over = rest.is_empty();
-            if let Some(rare) = rare.as_mut().filter(|_| !over) {
-                rare.download = Some((rest, keep_alive));
+            if !over {
+                self.with_rare(|rare| rare.download = Some((rest, keep_alive)));
             }
-            drop(rare);
             self.count_written(piece.len());
             conn.write(piece);
             if over {
@@ -231,7 +228,7 @@ impl Shared {
         self.site.give_back(exchange);
         self.phase.set(Phase::Switched);
         conn.set_idle_timeout(None);
-        if self.paused.replace(false) {
+        if self.facts.set(Fact::Paused, false) {
             conn.resume();
         }
         upgrade(conn);
@@ -240,14 +237,11 @@ impl Shared {
     /// The answer is written, in a callback that goes on with what has come.
     #[inline]
     pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
-        if let Some(rare) = &mut *self.rare.borrow_mut() {
-            rare.upload = None;
-            rare.handler = None;
-        }
         self.disarm(conn);
+        drop(self.rare.take()); // nobody waits for anything any more
         if keep_alive {
             self.phase.set(Phase::Head);
-            self.since.set(conn.lp().now());
+            self.begin_phase(conn);
             self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
         } else {
             self.close(conn);
@@ -259,7 +253,7 @@ impl Shared {
         if self.phase.get() != Phase::Head {
             return;
         }
-        match self.left.replace(false) || self.paused.get() {
+        match self.facts.set(Fact::Left, false) || self.facts.is(Fact::Paused) {
             true => conn.show_again(),
             false => self.rest(conn),
         }
@@ -281,7 +275,7 @@ impl Shared {
             conn.close();
             Ok(())
         });
-        self.since.set(conn.lp().now());
+        self.begin_phase(conn);
         self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
     }
 }

@@ -4,6 +4,7 @@
 //! begins anew with everything that is received and is set to what is left of the time. Between requests it has
 //! none: `idle.rs` has one for all.
 
+use super::facts::Fact;
 use super::{Phase, Shared};
 use crate::Status;
 use crate::h1::Refusal;
@@ -29,24 +30,22 @@ impl Shared {
             None => deadline,
         };
         let left = deadline.saturating_duration_since(conn.lp().now());
-        self.armed.set(true);
+        self.facts.set(Fact::Armed, true);
         conn.set_idle_timeout(Some(left.max(Duration::from_millis(1))));
         false
     }
 
     #[inline]
     pub(super) fn disarm(&self, conn: &mut Conn<'_>) {
-        if self.armed.replace(false) {
+        if self.facts.set(Fact::Armed, false) {
             conn.set_idle_timeout(None);
-            if let Some(rare) = &mut *self.rare.borrow_mut() {
-                rare.watched = None;
-            }
+            self.if_rare(|rare| rare.watched = None);
         }
     }
 
     /// Since when it waits for a request.
     pub(crate) fn waits_since(&self) -> Instant {
-        self.since.get()
+        self.since()
     }
 
     /// It has waited for a request as long as it may, if it waits at all.
@@ -75,7 +74,7 @@ impl Shared {
         let late = |deadline: Instant| now >= deadline;
         match self.phase.get() {
             Phase::Head if self.seen.get() > 0 => {
-                let deadline = self.since.get() + settings.header_timeout;
+                let deadline = self.since() + settings.header_timeout;
                 if late(deadline) {
                     self.site.stats.count_timed_out();
                     self.refuse(conn, None, HEAD_LATE);
@@ -87,7 +86,7 @@ impl Shared {
             Phase::Head => conn.close(), // it has waited before
             Phase::Body => {
                 let Some(exchange) = self.exchange.take() else { return };
-                let deadline = self.body_deadline(self.since.get(), exchange.received());
+                let deadline = self.body_deadline(self.since(), exchange.received());
                 if late(deadline) {
                     self.site.stats.count_timed_out();
                     self.refuse(conn, Some(exchange), BODY_LATE);
@@ -133,16 +132,14 @@ impl Shared {
     }
 
     fn watched(&self) -> Option<(u64, Instant)> {
-        self.rare.borrow().as_ref().and_then(|rare| rare.watched)
+        self.if_rare(|rare| rare.watched).flatten()
     }
 
     /// A client does not take all of its answer at once: looks from time to time how much it takes.
     pub(crate) fn watch(&self, conn: &mut Conn<'_>) {
-        let mut rare = self.rare.borrow_mut();
-        let watched = &mut rare.get_or_insert_default().watched;
-        if watched.is_none() {
-            *watched = Some((self.sent(conn), conn.lp().now()));
-            drop(rare);
+        if self.watched().is_none() {
+            let now = (self.sent(conn), conn.lp().now());
+            self.with_rare(|rare| rare.watched = Some(now));
             self.arm(conn, conn.lp().now() + self.site.settings.write_timeout);
         }
     }
@@ -163,9 +160,7 @@ impl Shared {
             conn.abort();
             return true;
         }
-        if let Some(rare) = &mut *self.rare.borrow_mut() {
-            rare.watched = None;
-        }
+        self.if_rare(|rare| rare.watched = None);
         if conn.unsent_bytes() > 0 {
             self.watch(conn);
         }

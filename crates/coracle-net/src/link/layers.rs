@@ -332,7 +332,7 @@ impl Link {
         let protocol = self.protocol.take();
         let result = guard(|| work(&mut layers, &mut wire, &mut plain));
         self.protocol.set(protocol);
-        *self.input.borrow_mut() = plain;
+        self.input.put(plain);
         let mut state = self.change();
         state.output = wire;
         match result {
@@ -451,14 +451,14 @@ impl Link {
     /// Decodes what has come, and shows it to the protocol, as long as that wants it.
     pub(super) fn decode(self: &Rc<Self>, lp: &Loop) {
         while self.state.borrow().decodes() {
-            let before = self.input.borrow().len();
+            let before = self.input.len();
             let moved = self
                 .with_layers(|layers, wire, plain| layers.receive(plain, wire))
                 .unwrap_or(false);
             if !self.is_open() {
                 self.input.take(); // nobody reads it any more
             }
-            if self.input.borrow().len() > before {
+            if self.input.len() > before {
                 self.offer_input(lp);
             } else {
                 self.settle(lp);
@@ -473,7 +473,7 @@ impl Link {
             lowest.input.settle(); // what the loop has lent goes back
         }
         drop(state);
-        let waiting = waiting + self.input.borrow().len();
+        let waiting = waiting + self.input.len();
         if waiting > self.service.settings.limit_input_bytes && self.is_open() {
             return self.abort_now(lp, Reason::InputLimit);
         }

@@ -109,7 +109,7 @@ impl Link {
         }
         if self.is_open() {
             self.note_received(bytes.len());
-            self.input.borrow_mut().receive(bytes);
+            self.input.add(|input| input.receive(bytes));
             self.offer_input(lp);
         }
     }
@@ -139,7 +139,7 @@ impl Link {
             self.give_to_layers(give);
             return self.decode(lp);
         }
-        give(&mut self.input.borrow_mut());
+        self.input.add(give);
         self.offer_input(lp);
     }
 
@@ -172,7 +172,7 @@ impl Link {
         if input.len() > self.service.settings.limit_input_bytes {
             self.abort(Reason::InputLimit);
         }
-        *self.input.borrow_mut() = input;
+        self.input.put(input);
     }
 
     /// The receive in flight is over.

@@ -207,7 +207,7 @@ impl Link {
         let mut state = self.change();
         state.turn_bytes = 0;
         let waiting = state.output_bytes();
-        let unread = self.input.borrow().len() + state.undecoded_bytes();
+        let unread = self.input.len() + state.undecoded_bytes();
         if !self.service.memory.change(state.counted, waiting + unread) {
             self.service.stats.out_of_memory.add(1);
             return state.abort(Reason::MemoryLimit);
