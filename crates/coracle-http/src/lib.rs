@@ -23,8 +23,10 @@ mod accept_encoding;
 mod app;
 mod body;
 mod body_reader;
+mod calendar;
 mod connection;
 mod date;
+mod escape;
 mod exchange;
 pub mod files;
 #[doc(hidden)]

@@ -140,10 +140,42 @@ impl Server {
         self
     }
 
-    /// Calls `callback` when all loops are there and before anybody is served.
+    /// Calls `callback` when all loops are there and before anybody is served. If there are several, in the order
+    /// in which they were given.
     #[must_use]
     pub fn on_init(mut self, callback: impl FnOnce(&ServerHandle) + 'static) -> Server {
-        self.init = Some(Box::new(callback));
+        self.init = Some(match self.init.take() {
+            None => Box::new(callback),
+            Some(before) => Box::new(move |handle| {
+                before(handle);
+                callback(handle);
+            }),
+        });
+        self
+    }
+
+    /// Calls `callback` on each loop's thread before it serves anybody, with the loop and its number: the place for
+    /// timers, signals and thread-local things. If there are several, in the order in which they were given.
+    ///
+    /// ```
+    /// use coracle_http::{Request, Server};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = Server::bind("127.0.0.1:0")?.loops(1).on_thread_start(|lp, _| {
+    ///     lp.every(Duration::from_secs(60), |_| println!("a minute has passed"));
+    /// });
+    /// # let running = server.start(|_: &Request<'_>| "ahoy\n")?;
+    /// # running.stop();
+    /// # running.join()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_thread_start(
+        mut self,
+        callback: impl Fn(&Loop, usize) + Send + Sync + 'static,
+    ) -> Server {
+        self.inner = self.inner.on_thread_start(callback);
         self
     }
 

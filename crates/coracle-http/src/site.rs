@@ -32,6 +32,8 @@ pub(crate) struct Site {
     spawner: OnceCell<Spawner>,
     /// From when on time is counted.
     epoch: OnceCell<Instant>,
+    /// The moment that was last asked for: mostly that of the turn, for all who are answered in it.
+    latest: Cell<(Option<Instant>, u64)>,
     /// In boxes, so that they need not be moved.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Exchange>>>,
@@ -55,6 +57,7 @@ impl Site {
             stopping: Cell::new(false),
             spawner: OnceCell::new(),
             epoch: OnceCell::new(),
+            latest: Cell::new((None, 0)),
             spare: RefCell::default(),
         }
     }
@@ -67,7 +70,17 @@ impl Site {
     /// A moment, in nanoseconds of this site: half of what an `Instant` is.
     #[inline]
     pub(crate) fn moment(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(*self.epoch.get_or_init(|| now)).as_nanos() as u64
+        match self.latest.get() {
+            (Some(latest), moment) if latest == now => moment,
+            _ => self.count_moment(now),
+        }
+    }
+
+    fn count_moment(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(*self.epoch.get_or_init(|| now));
+        let moment = since.as_nanos() as u64;
+        self.latest.set((Some(now), moment));
+        moment
     }
 
     /// The same as a time of the clock.

@@ -224,3 +224,39 @@ fn q5_address_with_too_many_connections_is_turned_away() {
         running.join().unwrap();
     }
 }
+
+/// What was asked of the server below is done, and so is what is asked here.
+#[test]
+fn i7_callbacks_of_the_server_below_are_called_too() {
+    for backend in BACKENDS {
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let note = |what: &'static str| {
+            let told = Arc::clone(&told);
+            move || told.lock().unwrap().push(what)
+        };
+        let (below, above) = (note("thread below"), note("thread above"));
+        let inner = coracle_net::Server::bind("127.0.0.1:0").unwrap().loops(1).backend(backend);
+        let (init_below, init_above, init_again) = (note("below"), note("above"), note("again"));
+        let (finish, finish_again) = (note("finish"), note("finish again"));
+        let inner = inner
+            .on_thread_start(move |_, _| below())
+            .on_init(move |_| init_below())
+            .on_finish(finish)
+            .on_finish(finish_again);
+        let server = Server::over(inner)
+            .on_thread_start(move |_, _| above())
+            .on_init(move |_| init_above())
+            .on_init(move |_| init_again());
+        let running = server.start(|_: &Request<'_>| "ahoy!").unwrap();
+        let mut stream = connect(&running);
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(answer(&mut stream).ends_with("ahoy!"), "its own was not replaced, either");
+        drop(stream);
+        running.stop();
+        running.join().unwrap();
+        let expected = ["thread below", "thread above", "below", "above", "again", "finish"];
+        let told = told.lock().unwrap();
+        assert_eq!(told[..6], expected, "{backend:?}");
+        assert_eq!(told[6..], ["finish again"]);
+    }
+}

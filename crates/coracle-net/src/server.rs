@@ -260,22 +260,35 @@ impl Server {
     }
 
     /// Calls `callback` when all loops are there and before anybody is served, with what stops the server, counts
-    /// and broadcasts.
+    /// and broadcasts. If there are several, in the order in which they were given.
     #[must_use]
     pub fn on_init(mut self, callback: impl FnOnce(&ServerHandle) + 'static) -> Server {
-        self.init = Some(Box::new(callback));
+        self.init = Some(match self.init.take() {
+            None => Box::new(callback),
+            Some(before) => Box::new(move |handle| {
+                before(handle);
+                callback(handle);
+            }),
+        });
         self
     }
 
-    /// Calls `callback` when the last loop has ended.
+    /// Calls `callback` when the last loop has ended. If there are several, in the order in which they were given.
     #[must_use]
     pub fn on_finish(mut self, callback: impl FnOnce() + Send + 'static) -> Server {
-        self.finish = Some(Box::new(callback));
+        self.finish = Some(match self.finish.take() {
+            None => Box::new(callback),
+            Some(before) => Box::new(move || {
+                before();
+                callback();
+            }),
+        });
         self
     }
 
     /// Calls `callback` on each loop's thread before it serves anybody, with the loop and its number: the place
-    /// for [timers](Loop::every), [hooks](Loop::on_turn), [signals](Loop::on_signal) and thread-local things.
+    /// for [timers](Loop::every), [hooks](Loop::on_turn), [signals](Loop::on_signal) and thread-local things. If
+    /// there are several, in the order in which they were given.
     ///
     /// To read its settings again on SIGHUP, a server listens for it here; connections that are there stay:
     ///
@@ -313,7 +326,13 @@ impl Server {
         mut self,
         callback: impl Fn(&Loop, usize) + Send + Sync + 'static,
     ) -> Server {
-        self.thread_start = Some(Arc::new(callback));
+        self.thread_start = Some(match self.thread_start.take() {
+            None => Arc::new(callback),
+            Some(before) => Arc::new(move |lp: &Loop, index| {
+                before(lp, index);
+                callback(lp, index);
+            }),
+        });
         self
     }
 

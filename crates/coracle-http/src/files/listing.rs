@@ -3,6 +3,8 @@
 //! Names are somebody else's: each is escaped where it is shown and encoded where it is linked. A link begins
 //! with `./`, so that no name is taken for another host or for a script.
 
+use crate::calendar::Moment;
+use crate::escape::push_escaped;
 use std::fmt::Write as _;
 
 /// One line of a listing.
@@ -32,7 +34,7 @@ pub(super) fn page(path: &str, lines: &[Line], more: bool) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>",
     );
-    escape(&mut page, &title);
+    push_escaped(&mut page, &title);
     page.push_str("</title>\n<style>\n");
     page.push_str(STYLE);
     page.push_str("</style>\n</head>\n<body>\n<main>\n<h1>");
@@ -83,7 +85,7 @@ fn crumbs(page: &mut String, path: &str) {
     let _ = write!(page, "<a href=\"{}\">/</a>", up(names.len()));
     for (at, name) in names.iter().enumerate() {
         let _ = write!(page, "<a href=\"{}\">", up(names.len() - 1 - at));
-        escape(page, name);
+        push_escaped(page, name);
         page.push_str("/</a>");
     }
 }
@@ -94,7 +96,7 @@ fn row(page: &mut String, line: &Line) {
     encode(page, &line.name);
     page.push_str(slash);
     page.push_str("\">");
-    escape(page, &line.name);
+    push_escaped(page, &line.name);
     page.push_str(slash);
     page.push_str("</a></td><td class=\"size\">");
     if let Some(length) = line.length {
@@ -114,20 +116,6 @@ fn summary(page: &mut String, lines: &[Line], more: bool) {
     let _ = write!(page, "{directories}, {}", count(files, "file", "files"));
     if more {
         page.push_str("; there are more, which are not listed");
-    }
-}
-
-/// Text, as HTML shows it.
-fn escape(page: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '&' => page.push_str("&amp;"),
-            '<' => page.push_str("&lt;"),
-            '>' => page.push_str("&gt;"),
-            '"' => page.push_str("&quot;"),
-            '\'' => page.push_str("&#39;"),
-            c => page.push(c),
-        }
     }
 }
 
@@ -159,25 +147,11 @@ fn size(bytes: u64) -> String {
 
 /// `2026-11-16 04:31`, in UTC. Nothing for a year that does not have four digits.
 fn time(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(days);
+    let Moment { year, month, day, hour, minute, .. } = Moment::of(seconds);
     if !(0..=9999).contains(&year) {
         return String::new();
     }
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
-}
-
-/// The date so many days after 1 January 1970. Years are counted from March on, so that the day that is added
-/// every four years is the last one.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468; // since 1 March of the year 0
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097)); // 400 years
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153; // from March on: 31, 30, 31, 30, 31 days, again and again
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + i64::from(month <= 2), month, day)
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 #[cfg(test)]

@@ -57,11 +57,8 @@ pub(crate) fn check_host(host: &[u8]) -> Result<(), Refusal> {
         address.parse::<std::net::Ipv6Addr>().map_err(|_| WRONG)?;
         end + 1
     } else {
-        let mut end = 0;
-        while end < host.len() && NAME[usize::from(host[end])] {
-            end += 1;
-        }
-        end
+        let end = host.iter().position(|&byte| !NAME[usize::from(byte)]);
+        end.unwrap_or(host.len())
     };
     match &host[end..] {
         _ if end == 0 => Err(WRONG),

@@ -1,6 +1,7 @@
 //! Pages in the place of bare errors.
 
 use super::{Middleware, Next};
+use crate::escape::escaped;
 use crate::{Html, IntoResponse, Json, MediaType, Request, Response, Status};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,7 +52,7 @@ impl ErrorPages {
     }
 
     fn html(&self, status: Status, message: &str) -> String {
-        let message = escape(message);
+        let message = escaped(message);
         if let Some(page) = self.pages.get(&status.as_u16()) {
             return page(&message);
         }
@@ -167,22 +168,6 @@ fn preference(accept: &str) -> Preference {
         }
     }
     Preference::Text
-}
-
-/// Text, as it is written in HTML.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
