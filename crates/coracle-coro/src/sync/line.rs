@@ -51,6 +51,7 @@ impl Drop for Claimed {
 #[derive(Default)]
 pub(crate) struct Told {
     first: Option<Claimed>,
+    #[allow(clippy::box_collection)] // one word of what every wake-up makes and drops
     rest: Option<Box<Vec<Claimed>>>,
 }
 
