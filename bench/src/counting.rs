@@ -59,7 +59,7 @@ fn steps(
     if let Place::BothEnds(_, address) = place {
         more.extend(["--serve".to_owned(), address.to_string()]);
         // An operation is two messages, and stepping is slow.
-        more.extend(["--count-low", "100", "--count-high", "400"].map(str::to_owned));
+        more.extend(["--warmup", "300", "--count", "1000"].map(str::to_owned));
     }
     run_steps(options, candidate, &more)
 }
@@ -69,7 +69,7 @@ fn steps(
 /// # Errors
 /// When the load fails.
 pub fn per_connection(options: &Options, candidate: &Candidate, kind: Kind) -> io::Result<f64> {
-    let more = ["--knock", kind.name(), "--count-low", "20", "--count-high", "80"];
+    let more = ["--knock", kind.name(), "--warmup", "20", "--count", "80"];
     run_steps(options, candidate, &more.map(str::to_owned))
 }
 
@@ -95,8 +95,9 @@ pub fn report(report: &mut Report, counted: &[Counted], connections: u32) {
     }
     report.heading(&format!("What an operation consists of ({connections} connections)"));
     report.add(
-        "System calls by `strace`, user-mode instructions by single-stepping (`steps`): the difference of two \
-         runs with different numbers of operations, so that start, accept and close do not count.",
+        "System calls by `strace`: the difference of two runs with different numbers of operations, so that \
+         start, accept and close do not count. User-mode instructions by single-stepping (`steps`), from one \
+         moment at which all is answered to another, on the same connections.",
     );
     report.add(&table(counted));
 }

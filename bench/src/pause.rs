@@ -1,11 +1,12 @@
 //! Stopping a server, so that a load can be prepared without its help, and letting it go on.
 
-use std::fs;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::threads;
 
 /// A process stops within this time, or something is wrong.
 const LIMIT_STOP: Duration = Duration::from_secs(10);
@@ -18,7 +19,7 @@ pub fn stop(pids: &[u32]) -> io::Result<()> {
     signal(pids, Signal::STOP)?;
     let start = Instant::now();
     for &pid in pids {
-        while !stands_still(pid)? {
+        while !threads::are_all(pid, 'T')? {
             if start.elapsed() > LIMIT_STOP {
                 return Err(io::Error::other(format!("process {pid} does not stop")));
             }
@@ -44,17 +45,6 @@ fn signal(pids: &[u32], signal: Signal) -> io::Result<()> {
     Ok(())
 }
 
-fn stands_still(pid: u32) -> io::Result<bool> {
-    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let stat = fs::read_to_string(entry?.path().join("stat"))?;
-        // The name, in parentheses, may hold anything; the state follows it.
-        if !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -63,7 +53,7 @@ mod tests {
     fn a_stopped_process_goes_on() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         super::stop(&[child.id()]).unwrap();
-        assert!(super::stands_still(child.id()).unwrap());
+        assert!(crate::threads::are_all(child.id(), 'T').unwrap());
         super::go_on(&[child.id()]).unwrap();
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());

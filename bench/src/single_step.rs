@@ -4,6 +4,16 @@
 //! (some 50,000 a second) and exact, needs no hardware counters, and works for any program: valgrind
 //! 3.19 cannot be stopped while a program waits in `io_uring_enter`. What happens inside a system call is
 //! the kernel's and not counted; the `syscall` instruction itself is one.
+//!
+//! The load says between which two moments to count, by stopping itself ([`crate::stage`]):
+//!
+//! ```text
+//!   load    ──── stage 1 ────┐ stopped ┌──── stage 2 ────┐ stopped ┌── closes ──►
+//!   process ─ answers … rests├─────────┤ answers …  rests├─────────┤ runs freely
+//!                          count                       count
+//! ```
+//! At both moments everything is answered, the connections are open, and the process waits for more. So it does not
+//! matter how long anything takes.
 
 #![allow(unsafe_code)]
 
@@ -15,17 +25,42 @@ use std::ptr::null_mut;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// A process has settled when it executes nothing for this long.
-const QUIET: Duration = Duration::from_millis(200);
-/// Some programs wake up now and then for ever. They are not waited for longer than this, if what they execute
-/// then is not more than this share of all.
-const LIMIT_SETTLE: Duration = Duration::from_secs(30);
-const LIMIT_AFTER: f64 = 0.1;
+use crate::threads;
+
+/// A process rests when all its threads have been asleep for this long. Not longer: some wake up now and then for ever.
+const QUIET: Duration = Duration::from_millis(50);
+/// How often to look whether it does.
+const LOOK: Duration = Duration::from_millis(1);
+/// How many instructions a process may execute after its last answer, before it rests.
+const LIMIT_RESTLESS: u64 = 10_000_000;
+/// How long a process that runs freely may take to come to rest.
+const LIMIT_SETTLE: Duration = Duration::from_secs(60);
+
+/// Waits until a process that nobody steps is at rest.
+///
+/// # Errors
+/// When there is no such process, or it does not come to rest.
+pub fn settle(pid: u32) -> io::Result<()> {
+    let start = Instant::now();
+    let mut awake = start;
+    while awake.elapsed() < QUIET {
+        if !threads::are_all(pid, 'S')? {
+            awake = Instant::now();
+        }
+        if start.elapsed() > LIMIT_SETTLE {
+            return Err(io::Error::other("it does not come to rest"));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
 
 /// A process whose threads are all being single-stepped. Dropping this lets them run freely again.
 pub struct Stepper {
+    process: u32,
     threads: BTreeSet<libc::pid_t>,
     instructions: u64,
 }
@@ -36,7 +71,7 @@ impl Stepper {
     /// # Errors
     /// When there is no such process, or it may not be traced.
     pub fn attach(pid: u32) -> io::Result<Stepper> {
-        let mut stepper = Stepper { threads: BTreeSet::new(), instructions: 0 };
+        let mut stepper = Stepper { process: pid, threads: BTreeSet::new(), instructions: 0 };
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
             let name = entry?.file_name();
             let thread: libc::pid_t = name
@@ -50,49 +85,71 @@ impl Stepper {
         Ok(stepper)
     }
 
-    /// Runs `load` to its end, waits until the stepped process has settled, and returns how many
-    /// instructions that took.
+    /// Runs `load`, which has so many stages, and returns how many instructions each of them took. Lets the process
+    /// run freely before the load goes on from its last stage to its end.
     ///
     /// # Errors
-    /// When the load cannot be started or fails, or the process goes on and on when it is over: some do under
-    /// ptrace whose wait in `io_uring_enter` is interrupted again and again.
-    pub fn count(&mut self, load: &mut Command) -> io::Result<u64> {
-        let before = self.instructions;
-        let load = load.spawn()?.id() as libc::pid_t;
+    /// When the load cannot be started, fails, or ends too early; or the process goes on and on when everything is
+    /// answered.
+    pub fn count<const STAGES: usize>(mut self, load: &mut Command) -> io::Result<[u64; STAGES]> {
+        let mut child = load.spawn()?;
+        let load = Pid::from_child(&child);
+        let mut instructions = [0; STAGES];
+        for (stage, instructions) in instructions.iter_mut().enumerate() {
+            if stage > 0 {
+                kill_process(load, Signal::CONT)?;
+            }
+            let before = self.instructions;
+            self.step_until_stopped(load)?;
+            self.come_to_rest()?;
+            *instructions = self.instructions - before;
+        }
+        drop(self);
+        kill_process(load, Signal::CONT)?;
+        let status = child.wait()?;
+        if status.success() {
+            Ok(instructions)
+        } else {
+            Err(io::Error::other(format!("the load failed: {status}")))
+        }
+    }
+
+    /// Steps until the load has stopped itself.
+    fn step_until_stopped(&mut self, load: Pid) -> io::Result<()> {
+        let load = load.as_raw_nonzero().get();
         loop {
-            match self.step(0)? {
+            match self.step(load, 0)? {
+                Step::Stopped => return Ok(()),
                 Step::Ended { who, code } if who == load => {
-                    if code != 0 {
-                        return Err(io::Error::other(format!("the load failed with code {code}")));
-                    }
-                    break;
+                    return Err(io::Error::other(format!(
+                        "the load ended early, with code {code}"
+                    )));
                 }
                 _ => {}
             }
         }
-        let (ended, during) = (Instant::now(), self.instructions - before);
-        let mut last = ended;
-        while last.elapsed() < QUIET {
-            // Ends of connections are not more work than all that was before, however slow the machine is.
-            let after = self.instructions - before - during;
-            if after > during {
-                return Err(io::Error::other("it does not come to rest while it is stepped"));
-            }
-            let all = (during + after) as f64;
-            if ended.elapsed() > LIMIT_SETTLE && after as f64 <= all * LIMIT_AFTER {
-                break;
-            }
-            match self.step(libc::WNOHANG)? {
-                Step::None => thread::sleep(Duration::from_micros(100)),
-                _ => last = Instant::now(),
-            }
-        }
-        Ok(self.instructions - before)
     }
 
-    /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction.
-    fn step(&mut self, options: libc::c_int) -> io::Result<Step> {
-        let (who, status) = wait(-1, options)?;
+    /// Steps until there is nothing to step: every thread sleeps inside a system call, and goes on doing so.
+    fn come_to_rest(&mut self) -> io::Result<()> {
+        let (before, mut awake) = (self.instructions, Instant::now());
+        while awake.elapsed() < QUIET {
+            match self.step(0, libc::WNOHANG)? {
+                // A thread that could run and does not, because the machine is busy, is not at rest.
+                Step::None if threads::are_all(self.process, 'S')? => thread::sleep(LOOK),
+                _ => awake = Instant::now(),
+            }
+            if self.instructions - before > LIMIT_RESTLESS {
+                return Err(io::Error::other("it does not come to rest while it is stepped"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction. The load is not
+    /// stepped: it is told when that has stopped.
+    fn step(&mut self, load: libc::pid_t, options: libc::c_int) -> io::Result<Step> {
+        let (who, status) = wait(-1, options | libc::WUNTRACED)?;
         if who == 0 {
             return Ok(Step::None);
         }
@@ -100,6 +157,9 @@ impl Stepper {
             self.threads.remove(&who);
             let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
             return Ok(Step::Ended { who, code });
+        }
+        if who == load {
+            return Ok(Step::Stopped);
         }
         let deliver = if is_end_of_step(status) {
             self.instructions += 1;
@@ -159,6 +219,8 @@ enum Step {
     /// Nothing, and we were not to wait.
     None,
     Stepped,
+    /// The load has stopped itself.
+    Stopped,
     Ended {
         who: libc::pid_t,
         code: i32,
@@ -185,12 +247,10 @@ fn ptrace(request: libc::c_uint, thread: libc::pid_t, data: usize) -> io::Result
 /// The result of one run of `steps`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepsReport {
-    /// Instructions of the run with fewer operations.
-    pub instructions_low: u64,
-    /// Instructions of the run with more.
-    pub instructions_high: u64,
-    /// How many operations the second run had more than the first.
+    /// Instructions while the operations were under way.
+    pub instructions: u64,
+    /// How many operations.
     pub operations: u64,
-    /// The difference of instructions divided by the difference of operations.
+    /// One divided by the other.
     pub instructions_per_operation: f64,
 }

@@ -20,6 +20,7 @@ use clap::Parser;
 use harness::cpu_clock::{cpu_time, cpu_time_of};
 use harness::knock::KnockReport;
 use harness::request::{Kind, connect_from, source};
+use harness::stage;
 
 #[derive(Parser)]
 #[command(about = "Short connections over loopback; prints one line of JSON")]
@@ -30,6 +31,9 @@ struct Arguments {
     /// How many connections.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
+    /// The same in stages: it stops itself (SIGSTOP) after so many, and again after so many more.
+    #[arg(long, value_delimiter = ',', conflicts_with = "count")]
+    stages: Vec<u32>,
     /// How many before that, which are not measured.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     warmup: u32,
@@ -39,6 +43,9 @@ struct Arguments {
     /// What the server answers.
     #[arg(long, value_enum, default_value_t = Kind::Echo)]
     server: Kind,
+    /// Give up when an answer takes so long, in seconds.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    limit_silence: u64,
     /// Report the processor time of these processes too (the server's).
     #[arg(long, value_delimiter = ',')]
     watch: Vec<u32>,
@@ -71,10 +78,19 @@ fn run(arguments: &Arguments) -> io::Result<KnockReport> {
     let usage = || io::Result::Ok((cpu_time_of(&arguments.watch)?, cpu_time(std::process::id())?));
     knock(arguments.warmup)?;
     let (start, before) = (Instant::now(), usage()?);
-    knock(arguments.count)?;
+    let mut connections = 0;
+    for &count in &arguments.stages {
+        knock(count)?;
+        connections += count;
+        stage::end()?;
+    }
+    if arguments.stages.is_empty() {
+        knock(arguments.count)?;
+        connections = arguments.count;
+    }
     let (seconds, after) = (start.elapsed().as_secs_f64(), usage()?);
     Ok(KnockReport {
-        connections: arguments.count,
+        connections,
         seconds,
         server_cpu_seconds: (after.0 - before.0).as_secs_f64(),
         load_cpu_seconds: (after.1 - before.1).as_secs_f64(),
@@ -86,7 +102,7 @@ fn knock(arguments: &Arguments, size: u32, batch: u32) -> io::Result<()> {
     let mut open: Vec<TcpStream> = Vec::with_capacity(size as usize);
     for _ in 0..size {
         let mut stream = connect_from(source(batch), arguments.connect)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(arguments.limit_silence)))?;
         stream.write_all(arguments.server.request())?;
         open.push(stream);
     }

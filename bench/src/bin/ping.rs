@@ -38,7 +38,7 @@ use harness::buffer_ring::BufferRing;
 use harness::cpu_clock::{cpu_time, cpu_time_of};
 use harness::listen::listen;
 use harness::load::LoadReport;
-use harness::pause;
+use harness::{pause, stage};
 use hdrhistogram::Histogram;
 use io_uring::cqueue::CompletionQueue;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
@@ -84,6 +84,9 @@ struct Arguments {
     /// Instead of a time: exactly so many messages.
     #[arg(long)]
     count: Option<u64>,
+    /// The same in stages: it stops itself (SIGSTOP) when so many are answered, and again when so many more are.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["count", "seconds", "warmup", "lockstep"])]
+    stages: Vec<u64>,
     /// Give up after so long, whatever has been asked for.
     #[arg(long, default_value_t = 600.0)]
     limit_seconds: f64,
@@ -160,7 +163,7 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         messages: messages(sockets.len(), bytes),
         bytes,
         starved: Vec::new(),
-        remaining: arguments.count.unwrap_or(u64::MAX),
+        remaining: arguments.stages.first().copied().or(arguments.count).unwrap_or(u64::MAX),
         outstanding: 0,
         answered: 0,
         answering: Duration::ZERO,
@@ -256,7 +259,8 @@ impl Load<'_> {
         mut completions: CompletionQueue<'_>,
         arguments: &Arguments,
     ) -> io::Result<LoadReport> {
-        let counting = arguments.count.is_some();
+        let counting = arguments.count.is_some() || !arguments.stages.is_empty();
+        let mut stages = arguments.stages.iter().skip(1);
         let warmup = if counting { 0.0 } else { arguments.warmup };
         let warm_at = Duration::from_secs_f64(warmup);
         let end_at = warm_at + Duration::from_secs_f64(arguments.seconds);
@@ -270,9 +274,7 @@ impl Load<'_> {
         for index in 0..self.connections.len() as u32 {
             self.submissions.push(receive(index));
         }
-        for index in 0..self.near as u32 {
-            self.send_next(index, 0);
-        }
+        self.send_first(0);
         while self.outstanding > 0 {
             if arguments.burst {
                 self.burst(&arguments.watch)?;
@@ -296,6 +298,12 @@ impl Load<'_> {
                 self.feed_starved();
             }
 
+            if self.outstanding == 0 && !arguments.stages.is_empty() {
+                stage::end()?;
+                last_answer.0 = start.elapsed();
+                self.remaining = stages.next().copied().unwrap_or(0);
+                self.send_first(last_answer.0.as_nanos() as u64);
+            }
             let time_is_up = !counting && now >= end_at;
             if end.is_none() && (time_is_up || self.outstanding == 0) {
                 end = Some(self.snapshot(start.elapsed(), &arguments.watch)?);
@@ -303,7 +311,7 @@ impl Load<'_> {
             }
             if self.answered > last_answer.1 {
                 last_answer = (now, self.answered);
-            } else if now - last_answer.0 > limit_silence {
+            } else if now.saturating_sub(last_answer.0) > limit_silence {
                 return Err(io::Error::other(format!(
                     "no answer for {} s, {} outstanding",
                     arguments.limit_silence, self.outstanding
@@ -366,6 +374,13 @@ impl Load<'_> {
         self.outstanding -= 1;
         self.send_next(index, now);
         Ok(())
+    }
+
+    /// Sends a message on each connection of ours.
+    fn send_first(&mut self, now: u64) {
+        for index in 0..self.near as u32 {
+            self.send_next(index, now);
+        }
     }
 
     #[inline]

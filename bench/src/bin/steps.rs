@@ -1,9 +1,8 @@
 //! `steps`: user-mode instructions per operation of a running server, counted exactly.
 //!
-//! Single-steps the server while `ping` sends a number of messages, then again with a smaller one: what both
-//! runs have in common (accepting, closing) cancels out in the difference. A server may close the connections
-//! of one run when the next begins, so a third run goes before the two, and is not counted. Or while `knock`
-//! makes short connections: then these are the operations.
+//! Single-steps the server while `ping` sends a number of messages, and then so many more, on the same connections.
+//! What the second number takes is counted: neither accepting nor closing is in it. Or while `knock` makes short
+//! connections: then these are the operations.
 //!
 //! ```text
 //! cargo build --release && target/release/raw-uring --listen 127.0.0.1:7000 &
@@ -19,7 +18,7 @@ use clap::Parser;
 use harness::affinity::pinned;
 use harness::programs::program;
 use harness::request::Kind;
-use harness::single_step::{Stepper, StepsReport};
+use harness::single_step::{Stepper, StepsReport, settle};
 
 #[derive(Parser)]
 #[command(about = "User-mode instructions per operation of a running server")]
@@ -33,12 +32,12 @@ struct Arguments {
     /// How many connections to keep busy.
     #[arg(long, default_value_t = 64)]
     connections: u32,
-    /// Messages of the run with fewer.
-    #[arg(long, default_value_t = 1500)]
-    count_low: u64,
-    /// Messages of the run with more.
-    #[arg(long, default_value_t = 4500)]
-    count_high: u64,
+    /// Messages before those that are counted.
+    #[arg(long, default_value_t = 1000)]
+    warmup: u64,
+    /// Messages that are counted.
+    #[arg(long, default_value_t = 3000)]
+    count: u64,
     /// If it is a proxy: where it connects to, for the load to echo there.
     #[arg(long)]
     serve: Option<SocketAddr>,
@@ -52,44 +51,42 @@ struct Arguments {
 
 fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
-    // What a server does only once, such as growing its tables, belongs to neither run.
-    if !load(&arguments, arguments.count_high).status()?.success() {
+    // What a server does only once, such as growing its tables, is done before.
+    let mut freely = load(&arguments);
+    if !freely.args(["--count", &arguments.count.to_string()]).status()?.success() {
         return Err(io::Error::other("the load failed"));
     }
-    let mut stepper = Stepper::attach(arguments.pid)?;
-    let mut instructions = |count| stepper.count(&mut load(&arguments, count));
-    instructions(arguments.count_low)?;
-    let high = instructions(arguments.count_high)?;
-    let low = instructions(arguments.count_low)?;
-    let operations = arguments.count_high - arguments.count_low;
+    settle(arguments.pid)?;
+    let stages = format!("{},{}", arguments.warmup, arguments.count);
+    let stepper = Stepper::attach(arguments.pid)?;
+    let [_, instructions] = stepper.count(load(&arguments).args(["--stages", &stages]))?;
     let report = StepsReport {
-        instructions_low: low,
-        instructions_high: high,
-        operations,
-        instructions_per_operation: (high as f64 - low as f64) / operations as f64,
+        instructions,
+        operations: arguments.count,
+        instructions_per_operation: instructions as f64 / arguments.count as f64,
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
 }
 
-fn load(arguments: &Arguments, count: u64) -> Command {
+/// The load, without how much of it.
+fn load(arguments: &Arguments) -> Command {
+    let mut command =
+        pinned(arguments.load_core, &program(arguments.knock.map_or("ping", |_| "knock")));
+    command.args(["--connect", &arguments.connect.to_string()]).stdout(Stdio::null());
     if let Some(kind) = arguments.knock {
-        let mut command = pinned(arguments.load_core, &program("knock"));
-        command.args(["--connect", &arguments.connect.to_string(), "--server", kind.name()]);
         // Few at a time: a stepped server takes its time for each.
-        command.args(["--count", &count.to_string(), "--warmup", "0", "--batch", "4"]);
-        command.stdout(Stdio::null());
-        return command;
+        command.args(["--server", kind.name(), "--warmup", "0", "--batch", "4"]);
+    } else {
+        command.args(["--connections", &arguments.connections.to_string()]);
     }
-    let mut command = pinned(arguments.load_core, &program("ping"));
-    command.args(["--connect", &arguments.connect.to_string()]);
-    command.args(["--connections", &arguments.connections.to_string()]);
-    command.args(["--count", &count.to_string()]);
     if let Some(address) = arguments.serve {
         command.args(["--serve", &address.to_string()]);
     }
     // A stepped server is some thousand times slower, more so on a busy machine.
-    command.args(["--limit-silence", "120"]);
-    command.stdout(Stdio::null());
+    command.args(["--limit-silence", "600"]);
+    if arguments.knock.is_none() {
+        command.args(["--limit-seconds", "86400"]);
+    }
     command
 }
