@@ -12,8 +12,8 @@
 //!   process ─ answers … rests├─────────┤ answers …  rests├─────────┤ runs freely
 //!                          count                       count
 //! ```
-//! At both moments everything is answered, the connections are open, and the process waits for more. So it does not
-//! matter how long anything takes.
+//! At both moments everything is answered, the connections are open, and the process waits for more. So it does
+//! not matter how long anything takes.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::threads;
 
-/// A process rests when all its threads have been asleep for this long. Not longer: some wake up now and then for ever.
+/// A process rests when all its threads have been asleep for this long. Not longer: some wake up now and then.
 const QUIET: Duration = Duration::from_millis(50);
 /// How often to look whether it does.
 const LOOK: Duration = Duration::from_millis(1);
@@ -85,8 +85,8 @@ impl Stepper {
         Ok(stepper)
     }
 
-    /// Runs `load`, which has so many stages, and returns how many instructions each of them took. Lets the process
-    /// run freely before the load goes on from its last stage to its end.
+    /// Runs `load`, which has so many stages, and returns how many instructions each of them took. Lets the
+    /// process run freely before the load goes on from its last stage to its end.
     ///
     /// # Errors
     /// When the load cannot be started, fails, or ends too early; or the process goes on and on when everything is
@@ -146,8 +146,8 @@ impl Stepper {
         Ok(())
     }
 
-    /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction. The load is not
-    /// stepped: it is told when that has stopped.
+    /// Waits for a stop of any thread, counts it, and lets the thread execute its next instruction. The load is
+    /// not stepped: it is told when that has stopped.
     fn step(&mut self, load: libc::pid_t, options: libc::c_int) -> io::Result<Step> {
         let (who, status) = wait(-1, options | libc::WUNTRACED)?;
         if who == 0 {

@@ -1,4 +1,4 @@
-//! Stages of a load: at the end of each it stops itself, so that somebody can look at the server while nothing happens.
+//! Stages of a load: at the end of each it stops itself, for somebody to look at the server while nothing happens.
 
 use std::io;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-/// Whether all threads of a process are in `state`, as /proc has it: `S` asleep, `T` stopped, `R` running or about to.
+/// Whether all threads of a process are in `state`, as /proc has it: `S` asleep, `T` stopped, `R` running.
 ///
 /// # Errors
 /// When there is no such process.

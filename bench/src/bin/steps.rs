@@ -1,7 +1,7 @@
 //! `steps`: user-mode instructions per operation of a running server, counted exactly.
 //!
-//! Single-steps the server while `ping` sends a number of messages, and then so many more, on the same connections.
-//! What the second number takes is counted: neither accepting nor closing is in it. Or while `knock` makes short
+//! Single-steps the server while `ping` sends a number of messages, and then so many more, on the same
+//! connections. What the second number takes is counted: neither accepting nor closing is in it. Or while `knock` makes short
 //! connections: then these are the operations.
 //!
 //! ```text
