@@ -56,7 +56,7 @@ impl Side {
 
     /// Does something with the other half. If that is its end, this is the end of both.
     fn with_other<T>(&self, conn: &mut Conn<'_>, f: impl FnOnce(&mut Conn<'_>) -> T) -> Option<T> {
-        let result = self.other.get().and_then(|other| other.with(conn.lp(), f));
+        let result = self.other.get().and_then(|other| conn.with(other, f));
         if self.fate.gone.get() {
             conn.abort();
         }

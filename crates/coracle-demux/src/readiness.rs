@@ -578,7 +578,9 @@ impl<P: Poller> Demux for Adaptor<P> {
                 self.enqueue(handle);
             }
         }
-        self.runnable.extend(self.again.drain(..));
+        if !self.again.is_empty() {
+            self.runnable.extend(self.again.drain(..));
+        }
         let drained = self.wakeup.was_drained();
         let busy = drained || !self.finished.is_empty() || !self.runnable.is_empty();
         let timeout = self.retries.shorten(timeout);

@@ -33,7 +33,13 @@ impl<T> Retries<T> {
     }
 
     /// The time-out of a wait that ends when something is to be tried.
+    #[inline]
     pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.due.is_none() { timeout } else { self.shorten_to_due(timeout) }
+    }
+
+    #[cold]
+    fn shorten_to_due(&self, timeout: Option<Duration>) -> Option<Duration> {
         match (self.timeout(), timeout) {
             (Some(own), Some(timeout)) => Some(own.min(timeout)),
             (own, timeout) => own.or(timeout),
@@ -41,7 +47,13 @@ impl<T> Retries<T> {
     }
 
     /// What is to be tried now.
+    #[inline]
     pub(crate) fn take_due(&mut self) -> Vec<T> {
+        if self.due.is_none() { Vec::new() } else { self.take_if_due() }
+    }
+
+    #[cold]
+    fn take_if_due(&mut self) -> Vec<T> {
         match self.due {
             Some(due) if due <= Instant::now() => {
                 self.due = None;

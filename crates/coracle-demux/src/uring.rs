@@ -566,8 +566,10 @@ impl Demux for Uring {
             notice.clear();
         }
         self.buffers.refill();
-        for token in std::mem::take(&mut self.starved) {
-            self.issue(token); // no more than half of the buffers are kept: the kernel has some again
+        if !self.starved.is_empty() {
+            for token in std::mem::take(&mut self.starved) {
+                self.issue(token); // no more than half of the buffers are kept: the kernel has some again
+            }
         }
         if !self.behind.is_empty() {
             self.hand_over(); // and then, with the rest of this wait, what has to go behind

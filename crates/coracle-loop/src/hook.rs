@@ -85,11 +85,18 @@ impl Loop {
         found
     }
 
+    /// Calls the hooks of a kind. False if there are none.
     #[inline]
-    pub(crate) fn run_hooks(&self, kind: HookKind) {
-        if self.inner.hooks.borrow().entries.is_empty() {
-            return;
+    pub(crate) fn run_hooks(&self, kind: HookKind) -> bool {
+        let any = self.inner.hooks.borrow().entries.iter().any(|entry| entry.kind == kind);
+        if any {
+            self.call_hooks(kind);
         }
+        any
+    }
+
+    #[inline(never)]
+    fn call_hooks(&self, kind: HookKind) {
         let ids: Vec<Hook> = (self.inner.hooks.borrow().entries.iter())
             .filter(|entry| entry.kind == kind)
             .map(|entry| entry.id)

@@ -334,7 +334,6 @@ impl Loop {
 
     /// Runs what was posted before the stop, and makes the loop ready for another run.
     fn finish_stopping(&self) {
-        let _current = self.enter();
         self.take_posted_jobs(usize::MAX);
         self.run_posted_jobs();
         self.run_deferred_jobs();
@@ -344,7 +343,6 @@ impl Loop {
 
     /// One turn. See the drawing at the top of the crate.
     fn turn(&self, sleep: Sleep) -> io::Result<()> {
-        let _current = self.enter();
         self.inner.overrun.set(false);
         self.inner.shared.begin_turn();
         let fired = self.run_due_timers();
@@ -377,7 +375,15 @@ impl Loop {
     }
 
     /// Makes a batch of what is there now: a job that posts another does not keep the turn from ending.
+    #[inline]
     fn take_posted_jobs(&self, limit: usize) {
+        if !self.inner.shared.is_empty() {
+            self.fill_batch(limit);
+        }
+    }
+
+    #[inline(never)]
+    fn fill_batch(&self, limit: usize) {
         let mut batch = self.inner.batch.borrow_mut();
         if batch.is_empty() {
             *batch = self.inner.shared.take_jobs(limit);
@@ -400,8 +406,7 @@ impl Loop {
     fn wait(&self, sleep: Sleep) -> io::Result<()> {
         let inner = &*self.inner;
         let mut timeout = self.time_to_sleep(sleep);
-        if timeout != Some(Duration::ZERO) {
-            self.run_hooks(HookKind::Idle);
+        if timeout != Some(Duration::ZERO) && self.run_hooks(HookKind::Idle) {
             timeout = self.time_to_sleep(sleep); // the hooks may have found something to do
         }
         if timeout != Some(Duration::ZERO) && !inner.shared.fall_asleep() {
@@ -440,12 +445,14 @@ impl Loop {
         self.inner.overrun.set(true);
     }
 
-    /// Tells posters that the loop looks into its queue by itself, until the guard is dropped.
+    /// Makes this the current loop, and tells posters that it looks into its queue by itself, until the guard is
+    /// dropped.
     fn begin(&self) -> Running<'_> {
+        let entered = self.enter();
         self.inner.shared.wake_up();
         self.inner.shared.heart.leave_wait();
         self.update_now();
-        Running(&self.inner)
+        Running { inner: &self.inner, _entered: entered }
     }
 
     /// Makes this the current loop until the guard is dropped.
@@ -529,12 +536,16 @@ impl fmt::Debug for Loop {
 }
 
 /// Tells posters that the loop has to be woken, when it stops running.
-struct Running<'a>(&'a Inner);
+struct Running<'a> {
+    inner: &'a Inner,
+    /// Dropped last: until then it runs.
+    _entered: Entered,
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.demux.borrow_mut().flush(); // somebody else may wait for the descriptor now
-        self.0.shared.rest();
+        self.inner.demux.borrow_mut().flush(); // somebody else may wait for the descriptor now
+        self.inner.shared.rest();
     }
 }
 

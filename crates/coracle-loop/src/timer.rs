@@ -46,8 +46,9 @@ impl Timers {
         Timers { wheel: Wheel::new(now) }
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
-        self.wheel.next_deadline()
+        if self.wheel.is_empty() { None } else { self.wheel.next_deadline() }
     }
 
     /// Has a timer fire at another time. False if it is over.
@@ -180,7 +181,13 @@ impl Loop {
     }
 
     /// True if there were any.
+    #[inline]
     pub(crate) fn run_due_timers(&self) -> bool {
+        !self.inner.timers.borrow().is_empty() && self.fire_due_timers()
+    }
+
+    #[inline(never)]
+    fn fire_due_timers(&self) -> bool {
         let now = self.now();
         for count in 0..self.inner.budget {
             let Some((id, entry)) = self.inner.timers.borrow_mut().wheel.take_due(now) else {

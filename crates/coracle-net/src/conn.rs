@@ -231,6 +231,31 @@ impl Conn<'_> {
         ConnHandle::new(self.lp.handle(), self.link.key())
     }
 
+    /// Calls `f` with another connection at once, if that lives on the same loop, is open, and is not in a
+    /// callback of its own: how a proxy's two sides talk to each other. What `f` writes is sent when it returns.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, ConnHandle};
+    /// # use std::io;
+    /// fn on_data(conn: &mut Conn<'_>, input: &mut Buffer, other: &ConnHandle) -> io::Result<()> {
+    ///     let room = conn.with(other, |other| {
+    ///         other.write_slice(input.take_all());
+    ///         other.writable()
+    ///     });
+    ///     match room {
+    ///         Some(true) => {}
+    ///         Some(false) => conn.pause(), // the other says when there is room: `on_ready`
+    ///         None => conn.close(),
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = on_data;
+    /// ```
+    #[inline]
+    pub fn with<T>(&self, other: &ConnHandle, f: impl FnOnce(&mut Conn<'_>) -> T) -> Option<T> {
+        other.with_of(&*self.link.service().hub()?, self.lp, f)
+    }
+
     /// The name of the service it belongs to.
     pub fn service(&self) -> &str {
         self.link.service().name()
@@ -284,6 +309,7 @@ impl Conn<'_> {
     }
 
     /// The loop this connection lives on.
+    #[inline]
     pub fn lp(&self) -> &Loop {
         self.lp
     }

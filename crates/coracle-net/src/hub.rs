@@ -49,6 +49,7 @@ impl Hub {
         Rc::clone(&links[key])
     }
 
+    #[inline]
     pub(crate) fn get(&self, key: LinkKey) -> Option<Rc<Link>> {
         self.links.borrow().get(key).cloned()
     }
@@ -122,6 +123,7 @@ impl Service {
         &self.name
     }
 
+    #[inline]
     pub(crate) fn hub(&self) -> Option<Rc<Hub>> {
         self.hub.upgrade()
     }
@@ -196,9 +198,24 @@ impl ConnHandle {
 
     /// Calls `f` with the connection at once, if it lives on `lp`, is open, and is not in a callback of its own.
     /// How connections of one loop talk to each other without a detour (a proxy's two sides). Loop thread only.
+    /// From a callback of another connection, [`Conn::with`] is cheaper.
     pub fn with<T>(&self, lp: &Loop, f: impl FnOnce(&mut Conn<'_>) -> T) -> Option<T> {
-        let link = self.lives_on(lp).then(|| Hub::of(lp).get(self.key)).flatten()?;
-        link.is_open().then(|| link.interrupt(lp, f)).flatten()
+        self.with_of(&Hub::of(lp), lp, f)
+    }
+
+    /// The same, for who has the hub of `lp` at hand.
+    #[inline]
+    pub(crate) fn with_of<T>(
+        &self,
+        hub: &Hub,
+        lp: &Loop,
+        f: impl FnOnce(&mut Conn<'_>) -> T,
+    ) -> Option<T> {
+        if !self.lives_on(lp) {
+            return None;
+        }
+        let link = hub.get(self.key)?;
+        if link.is_open() { link.interrupt(lp, f) } else { None }
     }
 
     /// Sends something on the connection, if it is still there. Any thread.
@@ -214,6 +231,7 @@ impl ConnHandle {
     }
 
     /// Whether the connection lives, or lived, on `lp`.
+    #[inline]
     pub(crate) fn lives_on(&self, lp: &Loop) -> bool {
         self.lp.is_of(lp)
     }

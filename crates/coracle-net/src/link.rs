@@ -214,6 +214,7 @@ impl Link {
         self.key
     }
 
+    #[inline]
     pub(crate) fn service(&self) -> &Service {
         &self.service
     }
@@ -245,8 +246,9 @@ impl Link {
         calm
     }
 
+    #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.state.borrow().phase == Phase::Open
+        self.calm.get() || self.state.borrow().phase == Phase::Open
     }
 
     /// Whether a callback of its own runs, or none will any more.
@@ -278,39 +280,42 @@ impl Link {
         self.call(lp, |_, conn| task(conn));
     }
 
-    /// Runs something for this connection while a callback of another may be running.
+    /// Runs something for this connection while a callback of another may be running; not while one of its own
+    /// does.
+    #[inline]
     pub(crate) fn interrupt<T>(
         self: &Rc<Self>,
         lp: &Loop,
         f: impl FnOnce(&mut Conn<'_>) -> T,
     ) -> Option<T> {
-        if self.is_in_callback() {
-            return None; // which is not over
-        }
-        self.is_calm(); // whoever is only written to would not find out otherwise
         let mut result = None;
         self.aside(|| {
-            self.call(lp, |_, conn| {
+            let entered = self.enter(lp, |_, conn| {
+                self.is_calm(); // whoever is only written to would not find out otherwise
                 result = Some(f(conn));
                 Ok(())
             });
+            if entered {
+                self.settle(lp);
+            }
         });
         result
     }
 
     /// Does something that may be inside a callback of another connection: what that has written stays its own.
+    #[inline]
     fn aside(&self, f: impl FnOnce()) {
         self.service.scratch.aside(f);
     }
 
-    /// Runs a callback.
+    /// Runs a callback. False if one of its own runs, which is not over, or none will any more.
     #[inline(always)]
     fn enter(
         self: &Rc<Self>,
         lp: &Loop,
         callback: impl FnOnce(&mut dyn Protocol, &mut Conn<'_>) -> io::Result<()>,
-    ) {
-        let Some(mut protocol) = self.protocol.take() else { return };
+    ) -> bool {
+        let Some(mut protocol) = self.protocol.take() else { return false };
         self.service.scratch.begin(self);
         let mut conn = Conn { lp, link: self };
         let result = guard(|| callback(&mut *protocol, &mut conn));
@@ -321,6 +326,7 @@ impl Link {
             Some(Err(error)) => self.close(Reason::Refused(error)),
             None => self.note_panic(),
         }
+        true
     }
 
     #[cold]

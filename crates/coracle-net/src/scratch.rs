@@ -43,14 +43,15 @@ impl Scratch {
     }
 
     /// Runs `f` with an empty one; what is written so far stays with whom it is of.
+    #[inline]
     pub(crate) fn aside(&self, f: impl FnOnce()) {
         let owner = self.owner.get();
         // Mostly nothing is; then both use the same memory, and none is allocated.
         let is_empty = self.written.borrow().len() == 0;
-        let written = (!is_empty).then(|| self.written.take());
+        let written = if is_empty { Written::default() } else { self.written.take() };
         f();
         self.owner.set(owner);
-        if let Some(written) = written {
+        if !is_empty {
             self.written.replace(written);
         }
     }

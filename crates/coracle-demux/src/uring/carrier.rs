@@ -101,6 +101,14 @@ impl Carrier {
         }
     }
 
+    /// All sends on the quay are over.
+    #[inline]
+    fn empty_the_quay(&mut self) {
+        self.voyage += 1;
+        self.used = 0;
+        self.loads.clear();
+    }
+
     /// Keeps what is left of a load after `sent` bytes, at an address that stays.
     fn keep_rest(&mut self, load: Load, sent: usize) -> u32 {
         let bytes = self.quay[load.start as usize..][sent..load.len as usize].to_vec();
@@ -154,13 +162,21 @@ impl Uring {
             }
             self.collect();
         }
+        if self.failed.is_empty() && self.behind.is_empty() {
+            self.carrier.empty_the_quay();
+        } else {
+            self.settle_failed();
+        }
+    }
+
+    /// The same when not everything went through, or something has waited for that.
+    #[cold]
+    fn settle_failed(&mut self) {
         let mut rests = Vec::new();
         for entry in std::mem::take(&mut self.failed) {
             rests.extend(self.load_failed(&entry));
         }
-        self.carrier.voyage += 1;
-        self.carrier.used = 0;
-        self.carrier.loads.clear();
+        self.carrier.empty_the_quay();
         rests.into_iter().for_each(|index| self.send_rest(index));
         for socket in std::mem::take(&mut self.behind) {
             self.release(socket);

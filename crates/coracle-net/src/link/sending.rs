@@ -93,13 +93,22 @@ impl Link {
     }
 
     /// How much the callback has written so far and not queued.
+    #[inline]
     fn scratch_bytes(&self) -> usize {
         let scratch = &self.service.scratch;
         if scratch.is_of(self) { scratch.written.borrow().len() } else { 0 }
     }
 
     /// Whether there is room. Who is told that there is none is told when there is.
+    #[inline]
     pub(crate) fn is_writable(&self) -> bool {
+        let has_room = self.scratch_bytes() <= self.service.settings.high_mark_bytes;
+        (self.calm.get() && has_room) || self.has_room()
+    }
+
+    /// The same, of a connection of which more has to be known.
+    #[inline(never)]
+    fn has_room(&self) -> bool {
         let waiting = self.output_bytes();
         if waiting > self.service.settings.high_mark_bytes {
             self.change().full = true;

@@ -104,6 +104,7 @@ suite! {
             e7_what_was_left_is_shown_again_though_nothing_is_read,
             connection_in_its_own_callback_is_out_of_reach,
             connection_reaches_another_of_its_loop,
+            h1_callback_does_something_with_another_connection,
         }
         moments::{
             h1_two_connections_in_one_callback_keep_their_bytes_apart,

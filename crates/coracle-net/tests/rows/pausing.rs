@@ -132,3 +132,37 @@ pub(crate) fn connection_reaches_another_of_its_loop(h: &Harness) {
     assert_eq!(pair.receive(9), "own words", "what one writes is not the other's");
     assert_eq!(*notes.borrow(), ["Some(())"]);
 }
+
+pub(crate) fn h1_callback_does_something_with_another_connection(h: &Harness) {
+    let quiet = |_: &mut coracle_net::Conn<'_>, _: &mut coracle_net::Buffer| Ok(());
+    let (client, socket) = h.connection();
+    let marks = Settings { high_mark_bytes: 8, low_mark_bytes: 4, ..Settings::default() };
+    let other = attach(&h.lp, socket, marks, quiet).expect("attach");
+    let lp = h.builder().build().expect("a loop");
+    let (_peer, socket) = lp.socket_pair().expect("a pair");
+    let far = attach(&lp, socket, Settings::default(), quiet).expect("attach");
+    let notes = Notes::default();
+    let (heard, to) = (Rc::clone(&notes), other.clone());
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        let room = conn.with(&to, |other| {
+            let before = other.writable();
+            other.write_slice(input.take_all());
+            (before, other.writable())
+        });
+        let own = conn.with(&conn.handle(), |_| ());
+        let far = conn.with(&far, |_| ());
+        heard.borrow_mut().push(format!("{room:?} {own:?} {far:?}"));
+        input.take_all();
+        Ok(())
+    });
+    pair.send(b"ahoy");
+    assert_eq!(h.receive(client, 4), b"ahoy");
+    pair.send(b"more than eight");
+    assert_eq!(h.receive(client, 15), b"more than eight");
+    other.with(&h.lp, |other| other.abort()).expect("it is open");
+    pair.send(b"to nobody");
+    h.run_until(&notes, |notes| notes.borrow().len() == 3);
+    let expected =
+        ["Some((true, true)) None None", "Some((true, false)) None None", "None None None"];
+    assert_eq!(*notes.borrow(), expected);
+}
