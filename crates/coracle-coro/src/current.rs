@@ -26,10 +26,11 @@ use crate::task::{Listed, State};
 use crate::waiter::REFUSAL;
 use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
+use coracle_loop::demux::{Awaited, Landing};
 use coracle_stack::Yielder;
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ops::Deref;
 use std::ptr::{NonNull, null};
 use std::rc::Rc;
@@ -71,6 +72,8 @@ pub(crate) struct Frame {
     pub(crate) shields: Cell<u32>,
     /// Those who must not go on before it is over.
     pub(crate) family: Cell<Option<Rc<dyn Family>>>,
+    /// Where a receive lands that it waits for.
+    pub(crate) landing: Landing,
 }
 
 /// What a coroutine waits for, and since when.
@@ -113,6 +116,7 @@ pub(crate) fn body(
             unhooked: Cell::new(0),
             shields: Cell::new(0),
             family: Cell::new(None),
+            landing: Landing::new(go_on_landed),
         };
         let _left = Left; // dropped before the frame
         compiler_fence(Ordering::Release); // a signal handler may look, too: `seeing/sample.rs`
@@ -132,6 +136,34 @@ impl Drop for Left {
     fn drop(&mut self) {
         CURRENT.set(null());
     }
+}
+
+/// Runs a coroutine that waits for what has landed, unless something else has ended its wait.
+///
+/// # Safety
+/// The landing is that of a frame, was [lent](Frame::lend_landing), and this is a turn of its loop.
+#[inline]
+unsafe fn go_on_landed(landing: NonNull<Landing>) {
+    // SAFETY: it is within a frame, and its pointer was made of that of the frame.
+    let frame = unsafe { landing.byte_sub(offset_of!(Frame, landing)) }.cast::<Frame>();
+    // SAFETY: its coroutine has waited since it was lent, and this is a turn of its loop.
+    unsafe { go_on(frame) };
+}
+
+/// Runs a coroutine whose operation has landed, unless something else has ended its wait. Nothing of a descriptor's
+/// is held here: the coroutine may be its last owner, and drop it.
+///
+/// # Safety
+/// This is a turn of its loop, and it has not gone on since it waits for what has landed.
+#[inline(always)]
+pub(crate) unsafe fn go_on(coroutine: NonNull<Frame>) {
+    // SAFETY: it is parked, so that its frame is there; not for long, if this is its end.
+    let frame = unsafe { coroutine.as_ref() };
+    // SAFETY: a loop keeps its scheduler, and this is a turn of it.
+    let scheduler = unsafe { &*std::ptr::from_ref(frame.scheduler()) };
+    // SAFETY: a second one of the same count, which is not given back. The loop is owned for the length of a turn.
+    let lp = ManuallyDrop::new(unsafe { std::ptr::read(frame.lp()) });
+    scheduler.resume_now(&lp, frame.task());
 }
 
 /// Who ran before: a coroutine may run a loop of its own, whose coroutines run while it does.
@@ -244,6 +276,19 @@ impl Frame {
         task.state.set(State::Waiting);
         self.budget.renew();
         self.suspend();
+    }
+
+    /// Lends its landing for one receive.
+    ///
+    /// # Safety
+    /// The coroutine waits until that has landed.
+    #[inline]
+    pub(crate) unsafe fn lend_landing(&self) -> Awaited {
+        // SAFETY: the landing is within the frame.
+        let landing = unsafe { NonNull::from(self).byte_add(offset_of!(Frame, landing)) };
+        // SAFETY: the frame stays where it is until the coroutine is over, which waits meanwhile, as who calls has
+        // promised; and the function is the one for landings of frames.
+        unsafe { Awaited::new(landing.cast()) }
     }
 
     /// Leaves the coroutine until all that are ready now have had their turn.

@@ -352,7 +352,7 @@ impl Scheduler {
 
     /// What it waits for is there: it goes on at once, ahead of the queue, unless its wait was ended by something
     /// else, so that it is in the queue. Only for what the loop itself calls, with nothing borrowed: a completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resume_now(&self, lp: &Loop, task: Listed) {
         if task.ticket.get() != 0 {
             task.ticket.set(0);

@@ -54,6 +54,7 @@ mod epoll;
 mod few;
 mod file;
 mod fork;
+mod landing;
 mod lent;
 mod mailbox;
 mod memory;
@@ -74,6 +75,7 @@ pub use address::Address;
 pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 pub use fork::ForkGuard;
+pub use landing::{Arrival, Awaited, Landed, Landing};
 pub use lent::Lent;
 pub use memory::{Memory, Payload, Space, copy_short};
 pub use operation::{
@@ -121,7 +123,8 @@ use std::time::{Duration, Instant};
 /// 6. **Three ways to receive.** *Lent*: into a buffer of the seam's that goes back when the [`Lent`] is
 ///    dropped; running out of buffers is a pause until one is back, never an error, and whoever keeps many
 ///    is given copies, so that a pause is over when the turn is. *Into memory* the
-///    operation owns, or that a parked coroutine lends. *Readiness* ([`Operation::Poll`]), for foreign
+///    operation owns, or that a parked coroutine lends ([awaited](Demux::await_receive), it ends as an
+///    operation does, but without a token: 4, 5 and 7 hold for it, too). *Readiness* ([`Operation::Poll`]), for foreign
 ///    code that does its own I/O.
 /// 7. **Order.** At most one receiving (accept, receive, receive message) and one sending operation
 ///    (connect, send, send message, send file) in flight per descriptor; a second one is refused with
@@ -229,13 +232,17 @@ pub trait Demux {
     /// Starts an operation.
     fn submit(&mut self, operation: Operation) -> Submitted;
 
-    /// Starts an [`Operation::Receive`] into a coroutine's space, by the shortest way: where there is nothing to
-    /// do but to wait for bytes. `None` in all other cases, and then nothing was done: it is to be
-    /// [submitted](Demux::submit). The completion need not carry the space, which was only lent.
+    /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait for
+    /// bytes. It takes the receiving place of its descriptor as an [`Operation::Receive`] does, and ends as one;
+    /// but it has no token, and its result lands where it is [awaited](Awaited). False in all other cases, and
+    /// then nothing was done: an `Operation::Receive` is to be [submitted](Demux::submit).
     #[inline]
-    fn receive_later(&mut self, _socket: Handle, _space: Space) -> Option<Token> {
-        None
+    fn await_receive(&mut self, _socket: Handle, _space: Space, _awaited: Awaited) -> bool {
+        false
     }
+
+    /// Asks for the end of the awaited receive of a descriptor, if there is one; its result still lands.
+    fn cancel_receive(&mut self, _socket: Handle) {}
 
     /// Sends as much of `bytes` as can be sent at once, as send(2) on a non-blocking socket, and says how much
     /// that was; the caller keeps the bytes. The rest is the business of [`Operation::Send`].
@@ -261,6 +268,13 @@ pub trait Demux {
 
     /// The next completion, if one is there. Does not wait.
     fn next(&mut self) -> Option<Completion>;
+
+    /// The same for who may have awaited receives in flight: is told, too, where one has landed. `next` passes over
+    /// those, but their results have landed all the same.
+    #[inline]
+    fn next_arrival(&mut self) -> Option<Arrival> {
+        self.next().map(Arrival::Completion)
+    }
 
     /// Ends a [`wait`](Demux::wait) from any thread.
     fn waker(&self) -> Waker;

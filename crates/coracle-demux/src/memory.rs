@@ -69,23 +69,6 @@ impl Memory {
         Memory(Kind::Borrowed { start: NonNull::from(space).cast(), len, writable: true })
     }
 
-    /// No bytes: what is left where memory was, or where it is kept elsewhere.
-    #[inline]
-    pub(crate) const fn nothing() -> Memory {
-        Memory(Kind::Borrowed { start: NonNull::dangling(), len: 0, writable: false })
-    }
-
-    /// Takes what is to be given back of it when an operation is over: nothing of what was only lent.
-    #[inline]
-    pub(crate) fn take_back(&mut self) -> Payload {
-        match self.0 {
-            Kind::Borrowed { .. } => Payload::Nothing,
-            Kind::Owned { .. } | Kind::Shared(_) => {
-                Payload::One(std::mem::replace(self, Memory::nothing()))
-            }
-        }
-    }
-
     /// The bytes still to be sent, or the space still to be filled.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -223,6 +206,12 @@ impl Space {
     pub unsafe fn borrowed(space: &mut [u8]) -> Option<Space> {
         let len = NonZeroUsize::new(space.len())?;
         Some(Space { start: NonNull::from(space).cast(), len })
+    }
+
+    /// How many bytes there is room for.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.get()
     }
 
     /// The space to be filled.

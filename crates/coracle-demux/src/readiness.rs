@@ -30,9 +30,10 @@ use crate::descriptor::{Kind, Source};
 use crate::few::Few;
 use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
+use crate::landing::{self, Arrival, Awaited, Landed, Receive};
 use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
-use crate::memory::{Memory, Payload, Space};
+use crate::memory::{Payload, Space};
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
@@ -108,7 +109,9 @@ pub(crate) struct Adaptor<P: Poller> {
     slots: SlotMap<Handle, Slot>,
     operations: SlotMap<Token, InFlight>,
     /// Completions that are ready to be taken.
-    finished: VecDeque<Completion>,
+    finished: VecDeque<Arrival>,
+    /// How many awaited receives are in flight.
+    awaited: usize,
     /// Descriptors that may be ready and have not been looked at.
     runnable: VecDeque<Handle>,
     /// Descriptors that have had their share of this turn; runnable in the next.
@@ -141,8 +144,8 @@ struct Slot {
     pausing: bool,
     /// The reader is a lent receive, the most frequent of all, which needs no look into the table.
     lent: bool,
-    /// The reader is a receive that was started by `receive_later`, and this is its space. The table has none.
-    space: Option<Space>,
+    /// The receive that is awaited, instead of a reader.
+    receive: Option<Receive>,
     polls: Few,
     /// How many operations of threads are in flight on this file.
     jobs: usize,
@@ -194,6 +197,7 @@ impl<P: Poller> Adaptor<P> {
             slots: SlotMap::with_key(),
             operations: SlotMap::with_key(),
             finished: VecDeque::new(),
+            awaited: 0,
             runnable: VecDeque::new(),
             again: Vec::new(),
             retries: Retries::new(),
@@ -218,7 +222,7 @@ impl<P: Poller> Adaptor<P> {
             reader: None,
             writer: None,
             lent: false,
-            space: None,
+            receive: None,
             pausing: false,
             polls: Few::default(),
             jobs: 0,
@@ -249,7 +253,6 @@ impl<P: Poller> Adaptor<P> {
         let Some(slot) = self.slots.get_mut(handle) else { return };
         if slot.reader == Some(token) {
             slot.reader = None;
-            slot.space = None;
         } else if slot.writer == Some(token) {
             slot.writer = None;
         } else {
@@ -286,7 +289,8 @@ impl<P: Poller> Adaptor<P> {
         in_flight.ended = true;
         let (handle, operation) = (in_flight.handle, in_flight.take_operation());
         let payload = self.wind_up(handle, operation);
-        self.finished.push_back(Completion { token, more: false, result, payload });
+        let completion = Completion { token, more: false, result, payload };
+        self.finished.push_back(Arrival::Completion(completion));
     }
 
     /// Takes in what a thread has done.
@@ -335,6 +339,16 @@ impl<P: Poller> Adaptor<P> {
         self.watch(handle, false)
     }
 
+    /// What was ready to be taken.
+    #[cold]
+    fn take_finished(&mut self) -> Option<Arrival> {
+        let arrival = self.finished.pop_front()?;
+        if let Arrival::Completion(Completion { token, more: false, .. }) = &arrival {
+            self.operations.remove(*token);
+        }
+        Some(arrival)
+    }
+
     /// What was received for a lent receive: a copy, while somebody keeps too many buffers.
     #[cold]
     fn deliver(&self, token: Token, spare: Spare, count: usize) -> Completion {
@@ -377,7 +391,8 @@ impl<P: Poller> Adaptor<P> {
             {
                 let result = Ok(Outcome::Signal);
                 let payload = Payload::Nothing;
-                self.finished.push_back(Completion { token, more: true, result, payload });
+                let completion = Completion { token, more: true, result, payload };
+                self.finished.push_back(Arrival::Completion(completion));
             }
         }
     }
@@ -481,7 +496,7 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
         let slot = self.own_slot(handle)?;
-        let idle = slot.reader.is_none()
+        let idle = !slot.is_reading()
             && slot.writer.is_none()
             && slot.polls.is_empty()
             && slot.jobs == 0
@@ -514,20 +529,24 @@ impl<P: Poller> Demux for Adaptor<P> {
         attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
     }
 
-    fn receive_later(&mut self, socket: Handle, space: Space) -> Option<Token> {
+    fn await_receive(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
         if self.fork.is_forked() {
-            return None;
+            return false;
         }
-        let slot = self.slots.get_mut(socket).filter(|slot| slot.must_wait::<P>())?;
-        // Made where it will be, as nothing else that is started is as frequent.
-        let token = self.operations.insert_with_key(|_| {
-            let operation = Operation::Receive { socket, space: Memory::nothing() };
-            InFlight { operation, handle: socket, on_thread: false, ended: false }
-        });
-        slot.reader = Some(token);
-        slot.lent = false;
-        slot.space = Some(space);
-        Some(token)
+        let Some(slot) = self.slots.get_mut(socket).filter(|slot| slot.must_wait::<P>()) else {
+            return false;
+        };
+        slot.receive = Some(Receive { space, awaited });
+        self.awaited += 1;
+        true
+    }
+
+    fn cancel_receive(&mut self, socket: Handle) {
+        if let Some(receive) = self.slots.get_mut(socket).and_then(|slot| slot.receive.take()) {
+            self.awaited -= 1;
+            receive.awaited.land(Landed::Failed(Errno::CANCELED.raw_os_error()));
+            self.finished.push_back(Arrival::Landed(receive.awaited));
+        }
     }
 
     fn submit(&mut self, operation: Operation) -> Submitted {
@@ -600,6 +619,14 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn next(&mut self) -> Option<Completion> {
+        loop {
+            if let Some(completion) = self.next_arrival()?.into_completion() {
+                return Some(completion);
+            }
+        }
+    }
+
+    fn next_arrival(&mut self) -> Option<Arrival> {
         while self.finished.is_empty() {
             let Some((key, ready)) = self.poller.next_event() else {
                 // The events of this turn are used up; now those who have more to do.
@@ -609,7 +636,7 @@ impl<P: Poller> Demux for Adaptor<P> {
                 }
                 match self.run(handle) {
                     None => continue,
-                    completion => return completion,
+                    arrival => return arrival,
                 }
             };
             let handle = Handle::from(KeyData::from_ffi(key));
@@ -624,34 +651,35 @@ impl<P: Poller> Demux for Adaptor<P> {
                             self.run_again(handle);
                         }
                         if self.lent.is_scarce() {
-                            return Some(self.deliver(token, spare, count));
+                            let completion = self.deliver(token, spare, count);
+                            return Some(Arrival::Completion(completion));
                         }
                         let result = Ok(Outcome::Lent(self.lent.lend(spare, count)));
                         let payload = Payload::Nothing;
-                        return Some(Completion { token, more: true, result, payload });
+                        let completion = Completion { token, more: true, result, payload };
+                        return Some(Arrival::Completion(completion));
                     }
                     Received::Nothing => {}
-                    Received::End(result) => return Some(self.complete(token, result)),
+                    Received::End(result) => {
+                        return Some(Arrival::Completion(self.complete(token, result)));
+                    }
                 }
             } else if let Some(slot) = self.slots.get_mut(handle)
-                && let Some(token) = slot.receive_alone()
+                && slot.receives_alone()
                 && ready.intersects(READER)
             {
                 slot.ready |= ready;
-                if let Some(result) = slot.receive_into::<P>() {
-                    return Some(self.received_into(token, result));
+                if let Some(awaited) = slot.receive_awaited::<P>() {
+                    self.awaited -= 1;
+                    return Some(Arrival::Landed(awaited));
                 }
             } else if let Some(handle) = self.note(key, ready)
-                && let Some(completion) = self.run(handle)
+                && let Some(arrival) = self.run(handle)
             {
-                return Some(completion);
+                return Some(arrival);
             }
         }
-        let completion = self.finished.pop_front()?;
-        if !completion.more {
-            self.operations.remove(completion.token);
-        }
-        Some(completion)
+        self.take_finished()
     }
 
     fn waker(&self) -> Waker {
@@ -659,7 +687,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn in_flight(&self) -> usize {
-        self.operations.len()
+        self.operations.len() + self.awaited
     }
 
     fn is_busy(&self) -> bool {
@@ -674,6 +702,9 @@ impl<P: Poller> Demux for Adaptor<P> {
         for (token, in_flight) in self.operations.iter().filter(|(_, it)| !it.ended) {
             let fd = self.slots.get(in_flight.handle).map(|slot| slot.source.raw());
             in_flight.operation.describe(token, fd, out)?;
+        }
+        for slot in self.slots.values().filter(|slot| slot.receive.is_some()) {
+            landing::describe(slot.source.raw(), out)?;
         }
         Ok(())
     }

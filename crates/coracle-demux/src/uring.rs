@@ -17,6 +17,7 @@
 //! receive (6.0), deferred task work (6.1).
 #![allow(unsafe_code)]
 
+mod awaited;
 mod buffer_ring;
 mod carrier;
 mod end;
@@ -31,6 +32,7 @@ use crate::descriptor::{Kind, Source};
 use crate::few::Few;
 use crate::file::Report;
 use crate::fork::ForkGuard;
+use crate::landing::{self, Arrival, Awaited, Receive};
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
 use crate::memory::{Payload, Space};
@@ -88,6 +90,8 @@ pub(crate) struct Uring {
     retries: Retries<Token>,
     /// Requests in the kernel's hands, those without a token not counted.
     with_kernel: usize,
+    /// Awaited receives, which are in its hands, too.
+    awaited: usize,
     buffers: BufferRing,
     lent: Rc<LentPool>,
     carrier: Carrier,
@@ -114,7 +118,11 @@ struct Slot {
     kind: Kind,
     /// The last receive left nothing behind.
     drained: bool,
+    /// The receiving operation in flight, or the receive that is awaited; and the sending operation.
     reader: Option<Token>,
+    receive: Option<Receive>,
+    /// The end of that receive was asked for.
+    cancelled: bool,
     writer: Option<Token>,
     /// When bytes were last given to the carrier, and what the kernel did not take of them.
     loaded_on: u64,
@@ -189,6 +197,7 @@ impl Uring {
             starved: Vec::new(),
             retries: Retries::new(),
             with_kernel: 0,
+            awaited: 0,
             buffers,
             lent,
             carrier: Carrier::new(),
@@ -213,6 +222,8 @@ impl Uring {
             kind,
             drained: true,
             reader: None,
+            receive: None,
+            cancelled: false,
             writer: None,
             loaded_on: 0,
             rest: None,
@@ -476,11 +487,14 @@ impl Demux for Uring {
         }
     }
 
-    fn receive_later(&mut self, socket: Handle, space: Space) -> Option<Token> {
-        if self.fork.is_forked() {
-            return None;
+    fn await_receive(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
+        !self.fork.is_forked() && self.start_awaited(socket, space, awaited)
+    }
+
+    fn cancel_receive(&mut self, socket: Handle) {
+        if !self.fork.is_forked() {
+            self.cancel_awaited(socket);
         }
-        self.start_receive(socket, space)
     }
 
     fn submit(&mut self, operation: Operation) -> Submitted {
@@ -593,17 +607,28 @@ impl Demux for Uring {
     }
 
     fn next(&mut self) -> Option<Completion> {
+        loop {
+            if let Some(completion) = self.next_arrival()?.into_completion() {
+                return Some(completion);
+            }
+        }
+    }
+
+    fn next_arrival(&mut self) -> Option<Arrival> {
         while self.finished.is_empty() {
             let entry = self.arrived.get(self.taken)?.clone();
             self.taken += 1;
             if let Some(completion) = self.received_more(&entry) {
-                return Some(completion);
+                return Some(Arrival::Completion(completion));
             }
-            if let Some(completion) = self.take_in(&entry) {
-                return Some(completion);
+            if let Some(awaited) = self.received_awaited(&entry) {
+                return Some(Arrival::Landed(awaited));
+            }
+            if let Some(arrival) = self.take_in(&entry) {
+                return Some(arrival);
             }
         }
-        self.take_finished()
+        self.take_finished().map(Arrival::Completion)
     }
 
     fn flush(&mut self) {
@@ -618,7 +643,7 @@ impl Demux for Uring {
     }
 
     fn in_flight(&self) -> usize {
-        self.operations.len() + self.carrier.in_flight()
+        self.operations.len() + self.awaited + self.carrier.in_flight()
     }
 
     fn is_busy(&self) -> bool {
@@ -637,6 +662,9 @@ impl Demux for Uring {
         for (token, in_flight) in in_flight {
             let fd = self.slots.get(in_flight.handle).map(|slot| slot.source.raw());
             in_flight.operation.describe(token, fd, out)?;
+        }
+        for slot in self.slots.values().filter(|slot| slot.receive.is_some()) {
+            landing::describe(slot.source.raw(), out)?;
         }
         Ok(())
     }
@@ -660,20 +688,21 @@ impl Drop for Uring {
         }
         let tokens: Vec<Token> = self.operations.keys().collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
+        self.cancel_all_awaited();
         self.hand_over(); // what is carried has its attempt
         let rests: Vec<u32> = self.slots.values().filter_map(|slot| slot.rest).collect();
         rests.into_iter().for_each(|index| self.cancel_rest(index));
         let deadline = Instant::now() + DROP_TIMEOUT;
-        while self.with_kernel > 0 && Instant::now() < deadline {
+        while self.with_kernel + self.awaited > 0 && Instant::now() < deadline {
             if self.wait(Some(DROP_TIMEOUT / 20)).is_err() {
                 break;
             }
             while self.next().is_some() {}
         }
-        if self.with_kernel > 0 {
+        if self.with_kernel + self.awaited > 0 {
             tracing::error!(
                 "leaking the memory of {} operations that the kernel does not give back",
-                self.with_kernel
+                self.with_kernel + self.awaited
             );
             std::mem::forget(std::mem::take(&mut self.operations));
             std::mem::forget(std::mem::replace(&mut self.carrier, Carrier::new()));

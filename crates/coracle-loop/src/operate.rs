@@ -5,7 +5,9 @@
 //! no allocation for either.
 
 use crate::{Loop, Timer, WeakLoop};
-use coracle_demux::{Completion, Finished, Handle, Operation, Space, Submitted, Token};
+use coracle_demux::{
+    Arrival, Awaited, Completion, Finished, Handle, Operation, Space, Submitted, Token,
+};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -76,20 +78,17 @@ impl Loop {
         submitted
     }
 
-    /// Starts an [`Operation::Receive`] into a coroutine's space, as [`submit`](Loop::submit) does, by the
-    /// shortest way: where there is nothing to do but to wait for bytes. `None` in all other cases, and then
-    /// nothing was done. Loop thread only.
+    /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait for
+    /// bytes. What comes of it lands where it is awaited, and then that goes on, in a turn of the loop. False in
+    /// all other cases, and then nothing was done. Loop thread only.
     #[inline]
-    pub fn receive_later<T: Complete + 'static>(
-        &self,
-        socket: Handle,
-        space: Space,
-        who: &Rc<T>,
-        tag: u32,
-    ) -> Option<Token> {
-        let token = self.inner.demux.borrow_mut().receive_later(socket, space)?;
-        self.expect_completion(token, Rc::clone(who) as Rc<dyn Complete>, tag);
-        Some(token)
+    pub fn await_receive(&self, socket: Handle, space: Space, awaited: Awaited) -> bool {
+        self.inner.demux.borrow_mut().await_receive(socket, space, awaited)
+    }
+
+    /// Asks for the end of the awaited receive of a socket, if there is one; its result still lands.
+    pub fn cancel_receive(&self, socket: Handle) {
+        self.inner.demux.borrow_mut().cancel_receive(socket);
     }
 
     /// Sends what can be sent at once, as send(2) on a non-blocking socket, and says how much that was; the rest
@@ -190,10 +189,19 @@ impl Loop {
     /// Takes the next completion and tells whoever asked. False if there was none.
     #[inline]
     pub(crate) fn dispatch_next(&self) -> bool {
-        let next = self.inner.demux.borrow_mut().next();
-        let Some(Completion { token, more, .. }) = &next else { return false };
-        let (who, tag) = self.whom(*token, *more);
-        if let Some(completion) = next {
+        let next = self.inner.demux.borrow_mut().next_arrival();
+        let (who, tag) = match &next {
+            None => return false,
+            Some(Arrival::Completion(completion)) => self.whom(completion.token, completion.more),
+            Some(Arrival::Landed(_)) => {
+                if let Some(Arrival::Landed(awaited)) = next {
+                    awaited.go_on();
+                }
+                return true;
+            }
+        };
+        // Moved once, and not before it is known whom to.
+        if let Some(Arrival::Completion(completion)) = next {
             who.complete(self, tag, completion);
         }
         true

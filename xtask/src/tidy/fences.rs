@@ -27,6 +27,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-demux/src/descriptor.rs", "borrows a descriptor whose owner keeps it open"),
     ("crates/coracle-demux/src/epoll.rs", "epoll_pwait2(2), which rustix does not call"),
     ("crates/coracle-demux/src/fork.rs", "a page that the kernel wipes in a child"),
+    ("crates/coracle-demux/src/landing.rs", "places of parked coroutines that results land in"),
     ("crates/coracle-demux/src/lent.rs", "buffers that the kernel fills"),
     ("crates/coracle-demux/src/memory.rs", "memory that the kernel works on after a call"),
     ("crates/coracle-demux/src/poll.rs", "descriptors in a list that outlives a borrow"),

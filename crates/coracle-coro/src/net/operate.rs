@@ -18,7 +18,7 @@
 #![allow(unsafe_code)]
 
 use crate::budget;
-use crate::current::{self, Frame};
+use crate::current::{self, Frame, go_on};
 use crate::failures;
 use crate::net::socket::Socket;
 use crate::scheduler::Scheduler;
@@ -27,14 +27,13 @@ use crate::sync::line::Line;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, Completion, Finished, Memory, Message, Operation, Outcome, Outgoing, Payload, Space,
-    Submitted, Token,
+    Address, Completion, Finished, Handle, Landed, Memory, Message, Operation, Outcome, Outgoing,
+    Payload, Space, Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -153,31 +152,54 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Parks until the operation has come to its final completion. If the caller is cancelled meanwhile, that is
-    /// asked for.
+    /// Parks until an awaited receive has landed. If the caller is cancelled meanwhile, its end is asked for.
     ///
     /// Only if it has let nobody run since it was not cancelled. A cancel that comes from another thread at this
     /// moment strikes later, in a turn of the loop.
     #[inline]
-    fn wait_for(self, landing: &Landing, token: Token) -> io::Result<usize> {
-        landing.token.set(Some(token));
-        let ticket = self.park_in(landing);
+    fn wait_for_landing(self, socket: Handle) -> io::Result<usize> {
+        let ticket = self.frame.sleeper.begin_in_coroutine();
         let must_not_unwind = MustNotUnwind;
-        self.leave(landing, ticket);
-        let result = match landing.take() {
-            Landed::Count(count) => Ok(count),
-            Landed::Other => landing.tell_other(None),
-            Landed::Nothing => {
-                let asked = self.ask_for_end(token, ticket);
-                self.wait_on(landing, token, None, asked)
-            }
+        self.leave(WaitsFor::Read(socket), ticket);
+        let result = match self.frame.landing.take_count() {
+            Some(count) => Ok(count),
+            None => self.wait_on_for_landing(socket, ticket),
         };
         std::mem::forget(must_not_unwind);
         result
     }
 
-    /// The same for who may be cancelled, and with a `limit`: when that has passed, the end of the operation is
-    /// asked for as well.
+    /// The same if something else than bytes has landed, or something has struck.
+    #[cold]
+    #[inline(never)]
+    fn wait_on_for_landing(self, socket: Handle, mut ticket: u64) -> io::Result<usize> {
+        let mut asked = None;
+        loop {
+            match self.frame.landing.take() {
+                Landed::Count(count) => return Ok(count),
+                Landed::Failed(code) => {
+                    return Err(tell_failure(io::Error::from_raw_os_error(code), asked));
+                }
+                Landed::Nothing => {}
+            }
+            if asked.is_none() {
+                asked = self.why_struck(ticket);
+                if asked.is_some() {
+                    self.lp().cancel_receive(socket);
+                }
+            }
+            ticket = self.frame.sleeper.begin_in_coroutine();
+            // After the wait was begun, as in `wait_on`.
+            if asked.is_none() && self.is_cancelled() {
+                self.lp().cancel_receive(socket);
+                asked = Some(Errno::CANCELED);
+            }
+            self.leave(WaitsFor::Read(socket), ticket);
+        }
+    }
+
+    /// Parks until the operation has come to its final completion. If the caller is cancelled meanwhile, or `limit`
+    /// has passed, that is asked for.
     fn wait_within(
         self,
         landing: &Landing,
@@ -186,20 +208,14 @@ impl<'a> Caller<'a> {
     ) -> io::Result<usize> {
         landing.token.set(Some(token));
         let must_not_unwind = MustNotUnwind;
-        let result = self.wait_on(landing, token, limit, None);
+        let result = self.wait_on(landing, token, limit);
         std::mem::forget(must_not_unwind);
         result
     }
 
-    /// The same after something has struck: `asked` for the end of it, if it is given.
     #[inline(never)]
-    fn wait_on(
-        self,
-        landing: &Landing,
-        token: Token,
-        limit: Option<Instant>,
-        mut asked: Option<Errno>,
-    ) -> io::Result<usize> {
+    fn wait_on(self, landing: &Landing, token: Token, limit: Option<Instant>) -> io::Result<usize> {
+        let mut asked = None;
         loop {
             let ticket = self.park_in(landing);
             let mut timer = None;
@@ -216,16 +232,21 @@ impl<'a> Caller<'a> {
                     }));
                 }
             }
-            self.leave(landing, ticket);
+            self.leave(landing.what, ticket);
             if let Some(timer) = timer {
                 timer.cancel();
             }
             match landing.take() {
-                Landed::Count(count) => return Ok(count),
-                Landed::Other => return landing.tell_other(asked),
-                Landed::Nothing => {}
+                Came::Count(count) => return Ok(count),
+                Came::Other => return landing.tell_other(asked),
+                Came::Nothing => {}
             }
-            asked = asked.or_else(|| self.ask_for_end(token, ticket));
+            if asked.is_none() {
+                asked = self.why_struck(ticket);
+                if asked.is_some() {
+                    self.lp().cancel(token);
+                }
+            }
         }
     }
 
@@ -243,20 +264,19 @@ impl<'a> Caller<'a> {
 
     /// Leaves the coroutine, until its operation has landed or something has struck.
     #[inline]
-    fn leave(self, landing: &Landing, ticket: u64) {
-        self.frame.wait(ticket, landing.what);
+    fn leave(self, what: WaitsFor, ticket: u64) {
+        self.frame.wait(ticket, what);
     }
 
-    /// A wait was ended, and not by its operation: asks for the end of that, unless the caller is shielded.
+    /// A wait was ended, and not by its operation, whose end is to be asked for because of this; unless the caller
+    /// is shielded.
     #[cold]
-    fn ask_for_end(self, token: Token, ticket: u64) -> Option<Errno> {
-        let why = match self.frame.sleeper.outcome(ticket) {
-            Some(Woken::TimedOut) => Errno::TIMEDOUT,
-            _ if self.frame.is_shielded() => return None,
-            _ => Errno::CANCELED,
-        };
-        self.lp().cancel(token);
-        Some(why)
+    fn why_struck(self, ticket: u64) -> Option<Errno> {
+        match self.frame.sleeper.outcome(ticket) {
+            Some(Woken::TimedOut) => Some(Errno::TIMEDOUT),
+            _ if self.frame.is_shielded() => None,
+            _ => Some(Errno::CANCELED),
+        }
     }
 }
 
@@ -281,14 +301,14 @@ pub(super) struct Landing {
     waiting: Cell<Option<NonNull<Frame>>>,
     /// The operation in flight.
     token: Cell<Option<Token>>,
-    landed: Cell<Landed>,
+    came: Cell<Came>,
     /// What has landed, if it is not a number.
     other: Cell<Option<io::Result<Outcome>>>,
 }
 
-/// What has landed.
+/// What has come of it.
 #[derive(Default, Clone, Copy)]
-enum Landed {
+enum Came {
     #[default]
     Nothing,
     /// So many bytes: nearly always, so that nothing is moved about for it.
@@ -302,7 +322,7 @@ impl Landing {
             what,
             waiting: Cell::new(None),
             token: Cell::new(None),
-            landed: Cell::default(),
+            came: Cell::default(),
             other: Cell::new(None),
         }
     }
@@ -315,39 +335,29 @@ impl Landing {
             std::mem::forget(payload); // nothing of it is its own: it was lent, or is empty
         }
         if let Ok(Outcome::Count(count)) = &result {
-            self.landed.set(Landed::Count(*count));
+            self.came.set(Came::Count(*count));
             std::mem::forget(result); // a number, and not worth asking whether it has to be dropped
         } else {
-            self.landed.set(Landed::Other);
+            self.came.set(Came::Other);
             self.other.set(Some(result));
         }
         self.waiting.take()
     }
 
     #[inline]
-    fn take(&self) -> Landed {
-        let landed = self.landed.replace(Landed::Nothing);
-        if !matches!(landed, Landed::Nothing) {
+    fn take(&self) -> Came {
+        let came = self.came.replace(Came::Nothing);
+        if !matches!(came, Came::Nothing) {
             self.token.set(None);
         }
-        landed
+        came
     }
 
     /// If what has landed is an error, what that means to whoever has `asked` for the end of the operation.
     #[cold]
     fn tell_other(&self, asked: Option<Errno>) -> io::Result<usize> {
         match self.other.take().expect("it has landed") {
-            Err(error) if is_cancelled(&error) => {
-                if asked.is_some() {
-                    failures::note();
-                }
-                // If nobody has asked for it: somebody has closed the descriptor.
-                Err(match asked {
-                    Some(Errno::TIMEDOUT) => late(),
-                    asked => asked.unwrap_or(Errno::BADF).into(),
-                })
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(tell_failure(error, asked)),
             done => {
                 self.other.set(Some(done));
                 Ok(0)
@@ -356,20 +366,20 @@ impl Landing {
     }
 }
 
-/// Runs the coroutine whose operation has landed. Nothing of the descriptor's is held here: the coroutine may be
-/// its last owner, and drop it.
-///
-/// # Safety
-/// This is a turn of its loop, and it has not gone on since it waits for what has landed.
-#[inline]
-unsafe fn go_on(coroutine: NonNull<Frame>) {
-    // SAFETY: it is parked, so that its frame is there; not for long, if this is its end.
-    let frame = unsafe { coroutine.as_ref() };
-    // SAFETY: a loop keeps its scheduler, and this is a turn of it.
-    let scheduler = unsafe { &*std::ptr::from_ref(frame.scheduler()) };
-    // SAFETY: a second one of the same count, which is not given back. The loop is owned for the length of a turn.
-    let lp = ManuallyDrop::new(unsafe { std::ptr::read(frame.lp()) });
-    scheduler.resume_now(&lp, frame.task());
+/// What a failure means to whoever has `asked` for the end of the operation.
+#[cold]
+fn tell_failure(error: io::Error, asked: Option<Errno>) -> io::Error {
+    if !is_cancelled(&error) {
+        return error;
+    }
+    if asked.is_some() {
+        failures::note();
+    }
+    // If nobody has asked for it: somebody has closed the descriptor.
+    match asked {
+        Some(Errno::TIMEDOUT) => late(),
+        asked => asked.unwrap_or(Errno::BADF).into(),
+    }
 }
 
 /// One direction of a descriptor: its operation in flight, and those who wait for their turn.
@@ -514,10 +524,12 @@ impl Socket {
                 && caller.has_time()
                 && self.is_free(caller, lane)
                 && let Some(lent) = lent
-                && let Some(token) = caller.lp().receive_later(self.handle, lent, self, READING)
+                // SAFETY: as above.
+                && let landing = unsafe { caller.frame.lend_landing() }
+                && caller.lp().await_receive(self.handle, lent, landing)
             {
                 let _turn = lane.take();
-                return caller.wait_for(&lane.landing, token);
+                return caller.wait_for_landing(self.handle);
             }
             self.receive_within(caller, space)
         })

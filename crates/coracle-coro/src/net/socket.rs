@@ -160,6 +160,7 @@ impl Socket {
     pub(super) fn close(&self) -> io::Result<()> {
         let lp = self.home()?;
         self.home.set(null());
+        lp.cancel_receive(self.handle);
         self.reading.cancel(&lp);
         self.writing.cancel(&lp);
         close(&lp, self.handle, self.carried.get());

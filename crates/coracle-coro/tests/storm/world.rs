@@ -241,7 +241,7 @@ impl Helpers {
             Ok(())
         };
         let write = move || -> io::Result<()> {
-            for n in 0_u8.. {
+            for n in (0..=u8::MAX).cycle() {
                 tolerate(to.send(&[n % 250; 40]))?;
                 sleep(pace)?;
             }

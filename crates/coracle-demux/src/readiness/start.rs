@@ -1,6 +1,7 @@
 //! Starting operations: what can be done at once is done, the rest waits for its descriptor.
 
 use super::{Adaptor, Attempt, InFlight, Poller, READER};
+use crate::Demux;
 use crate::attempt;
 use crate::descriptor::{Kind, Source};
 use crate::file::{self, Work};
@@ -26,7 +27,7 @@ impl<P: Poller> Adaptor<P> {
         let reading = operation.is_receiving();
         let multishot =
             matches!(operation, Operation::Accept { .. } | Operation::ReceiveLent { .. });
-        if if reading { slot.reader } else { slot.writer }.is_some() {
+        if if reading { slot.is_reading() } else { slot.writer.is_some() } {
             return operation.refuse(Errno::ALREADY);
         }
         let try_first = !reading || (!multishot && slot.ready.intersects(READER));
@@ -64,7 +65,6 @@ impl<P: Poller> Adaptor<P> {
         } else if reading {
             slot.reader = Some(token);
             slot.lent = lent;
-            slot.space = None;
             if slot.ready.intersects(READER) {
                 self.run_again(handle);
             }
@@ -89,7 +89,7 @@ impl<P: Poller> Adaptor<P> {
             return Ok(());
         }
         let mut interest = Interest::empty();
-        interest.set(Interest::READ, slot.reader.is_some());
+        interest.set(Interest::READ, slot.is_reading());
         let is_announced = |token: Token| !retry::is_unannounced(&self.operations[token].operation);
         interest.set(Interest::WRITE, slot.writer.is_some_and(is_announced));
         for token in slot.polls.iter() {
@@ -222,9 +222,11 @@ impl<P: Poller> Adaptor<P> {
             .chain(slot.polls.take())
             .collect();
         let jobs = slot.jobs;
+        let awaited = slot.receive.is_some();
         for &token in &waiting {
             self.finish(token, Err(Errno::CANCELED.into()));
         }
+        self.cancel_receive(handle);
         if jobs > 0 {
             let token = self.operations.insert(InFlight {
                 operation,
@@ -236,7 +238,7 @@ impl<P: Poller> Adaptor<P> {
             return Submitted::Pending(token);
         }
         self.drop_slot(handle);
-        if waiting.is_empty() {
+        if waiting.is_empty() && !awaited {
             let payload = Payload::Nothing;
             return Submitted::Done(Finished { result: Ok(Outcome::Nothing), payload });
         }

@@ -4,6 +4,7 @@ use super::{Adaptor, InFlight, Poller, READER, Slot, WRITER};
 use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::Work;
+use crate::landing::{self, Arrival, Awaited, Landed};
 use crate::lent::{Lent, LentPool, Spare};
 use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
@@ -91,27 +92,34 @@ impl<P: Poller> Adaptor<P> {
 
     /// Does what a descriptor is ready for: one completion at most, so that it is called again for more.
     #[inline]
-    pub(super) fn run(&mut self, handle: Handle) -> Option<Completion> {
+    pub(super) fn run(&mut self, handle: Handle) -> Option<Arrival> {
         let slot = self.slots.get(handle)?;
         let reader = slot.reader.filter(|_| slot.ready.intersects(READER));
         let writer = slot.writer.filter(|_| slot.ready.intersects(WRITER) && !slot.pausing);
-        if let Some(token) = reader {
-            let completion = if slot.lent {
-                self.run_receive_lent(handle, token)
-            } else if slot.space.is_some() {
-                let received = self.slots[handle].receive_into::<P>();
-                received.map(|result| self.received_into(token, result))
-            } else {
-                self.run_operation(handle, token)
-            };
-            if completion.is_some() {
-                if writer.is_some() {
-                    self.enqueue(handle);
-                }
-                return completion;
+        let received = match reader {
+            Some(token) if slot.lent => self.run_receive_lent(handle, token),
+            Some(token) => self.run_operation(handle, token),
+            None => None,
+        };
+        let received = match received {
+            Some(completion) => Some(Arrival::Completion(completion)),
+            None => self.run_receive_awaited(handle).map(Arrival::Landed),
+        };
+        if received.is_some() {
+            if writer.is_some() {
+                self.enqueue(handle);
             }
+            return received;
         }
-        writer.and_then(|token| self.run_operation(handle, token))
+        writer.and_then(|token| self.run_operation(handle, token)).map(Arrival::Completion)
+    }
+
+    /// Receives for who awaits it.
+    fn run_receive_awaited(&mut self, handle: Handle) -> Option<Awaited> {
+        let slot = self.slots.get_mut(handle).filter(|slot| slot.ready.intersects(READER))?;
+        let awaited = slot.receive_awaited::<P>()?;
+        self.awaited -= 1;
+        Some(awaited)
     }
 
     /// Receives into a lent buffer.
@@ -127,14 +135,6 @@ impl<P: Poller> Adaptor<P> {
             Received::Nothing => None,
             Received::End(result) => Some(self.complete(token, result)),
         }
-    }
-
-    /// The final completion of a receive into a coroutine's space, which has left its descriptor.
-    #[inline]
-    pub(super) fn received_into(&mut self, token: Token, result: io::Result<usize>) -> Completion {
-        std::mem::forget(self.operations.remove(token)); // nothing in it has to be dropped
-        let (result, payload) = (result.map(Outcome::Count), Payload::Nothing);
-        Completion { token, more: false, result, payload }
     }
 
     /// Has a descriptor looked at in the next turn: it has had its share of this one.
@@ -264,36 +264,43 @@ impl Slot {
     pub(super) fn must_wait<P: Poller>(&self) -> bool {
         P::EDGE
             && self.added
-            && self.reader.is_none()
+            && !self.is_reading()
             && self.closer.is_none()
             && !self.ready.intersects(READER)
             && matches!(self.source, Source::Owned(_))
     }
 
-    /// The receive into a coroutine's space that is in flight, if nothing else waits for this descriptor.
+    /// Whether its receiving place is taken.
     #[inline]
-    pub(super) fn receive_alone(&self) -> Option<Token> {
-        if self.space.is_none() || self.writer.is_some() || !self.polls.is_empty() {
-            return None;
-        }
-        self.reader
+    pub(super) fn is_reading(&self) -> bool {
+        self.reader.is_some() || self.receive.is_some()
     }
 
-    /// Receives into a coroutine's space. If that comes to something, the receive has left the descriptor.
+    /// Whether an awaited receive is in flight, and nothing else waits for this descriptor.
+    #[inline]
+    pub(super) fn receives_alone(&self) -> bool {
+        self.receive.is_some() && self.writer.is_none() && self.polls.is_empty()
+    }
+
+    /// Receives for who awaits it. If that comes to something, it has landed, and the receive is over.
     #[inline(always)]
-    pub(super) fn receive_into<P: Poller>(&mut self) -> Option<io::Result<usize>> {
-        let space = self.space.as_mut()?.as_mut_slice();
-        let Some(received) = attempt::receive(self.source.as_fd(), self.kind, space) else {
-            self.ready -= READER;
-            return None;
+    pub(super) fn receive_awaited<P: Poller>(&mut self) -> Option<Awaited> {
+        let space = self.receive.as_mut()?.space.as_mut_slice();
+        let landed = match attempt::receive(self.source.as_fd(), self.kind, space) {
+            Some(Ok(count)) => {
+                let short = count < space.len();
+                self.used_up::<P>(short);
+                Landed::Count(count)
+            }
+            Some(Err(error)) => landing::failed(&error),
+            None => {
+                self.ready -= READER;
+                return None;
+            }
         };
-        let short = received.as_ref().is_ok_and(|&count| count < space.len());
-        if received.is_ok() {
-            self.used_up::<P>(short);
-        }
-        self.reader = None;
-        self.space = None;
-        Some(received)
+        let awaited = self.receive.take()?.awaited;
+        awaited.land(landed);
+        Some(awaited)
     }
 
     #[inline(always)]

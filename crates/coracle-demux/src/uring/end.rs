@@ -1,9 +1,11 @@
 //! Ending operations: from a completion of the kernel's to what it means for the loop.
 
+use super::awaited::AWAITED;
 use super::{CARRIED, Extra, SILENT, Stage, Uring, WAKEUP};
 use crate::attempt;
 use crate::descriptor::{Kind, Source};
 use crate::file;
+use crate::landing::Arrival;
 use crate::lent::Lent;
 use crate::memory::Payload;
 use crate::operation::{
@@ -23,8 +25,11 @@ impl Uring {
     /// Takes in the most frequent of all completions: bytes in a lent buffer, and more to follow.
     #[inline(always)]
     pub(super) fn received_more(&self, entry: &cqueue::Entry) -> Option<Completion> {
+        if !cqueue::more(entry.flags()) {
+            return None;
+        }
+        let id = cqueue::buffer_select(entry.flags())?;
         let count = u32::try_from(entry.result()).ok().filter(|&count| count > 0)?;
-        let id = cqueue::buffer_select(entry.flags()).filter(|_| cqueue::more(entry.flags()))?;
         if self.lent.is_scarce() {
             return None; // a copy will do
         }
@@ -46,7 +51,7 @@ impl Uring {
 
     /// Takes in one completion of the kernel's, and says what it means for the loop.
     #[inline(never)]
-    pub(super) fn take_in(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+    pub(super) fn take_in(&mut self, entry: &cqueue::Entry) -> Option<Arrival> {
         let user_data = entry.user_data();
         if user_data < CARRIED {
             self.rest_sent(user_data, decode(entry.result()));
@@ -58,7 +63,15 @@ impl Uring {
             }
             return None;
         }
+        if user_data & AWAITED != 0 {
+            return self.failed_awaited(entry).map(Arrival::Landed);
+        }
         let token = Token::from(KeyData::from_ffi(user_data));
+        self.take_in_operation(token, entry).map(Arrival::Completion)
+    }
+
+    /// The same if it is about an operation of the table.
+    fn take_in_operation(&mut self, token: Token, entry: &cqueue::Entry) -> Option<Completion> {
         let more = cqueue::more(entry.flags());
         let Some(in_flight) = self.operations.get_mut(token) else {
             debug_assert!(false, "the kernel completed an operation twice");
@@ -72,12 +85,6 @@ impl Uring {
             return None;
         }
         let result = decode(entry.result());
-        if let (Operation::Receive { space, .. }, Ok(count)) = (&mut in_flight.operation, result) {
-            let (short, payload) = ((count as usize) < space.len(), space.take_back());
-            let handle = in_flight.handle;
-            std::mem::forget(self.operations.remove(token)); // there is nothing left in it
-            return Some(self.received_into(handle, token, (count, short), entry.flags(), payload));
-        }
         match in_flight.operation {
             Operation::ReceiveLent { .. } => self.received_lent(token, result, entry.flags(), more),
             Operation::Send { .. } | Operation::Receive { .. }
@@ -264,29 +271,6 @@ impl Uring {
         let payload = self.wind_up(handle, ended.operation);
         self.close_if_idle(handle);
         Completion { token, more: false, result, payload }
-    }
-
-    /// So many bytes were received into the memory of an operation, which has ended, and whether there was room
-    /// for more.
-    #[inline]
-    fn received_into(
-        &mut self,
-        handle: Handle,
-        token: Token,
-        (count, short): (u32, bool),
-        flags: u32,
-        payload: Payload,
-    ) -> Completion {
-        if let Some(slot) = self.slots.get_mut(handle) {
-            let emptied = short && count > 0;
-            slot.drained = emptied && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(flags);
-            slot.reader = None;
-            slot.in_flight -= 1;
-            if slot.closer.is_some() {
-                self.close_if_idle(handle);
-            }
-        }
-        Completion { token, more: false, result: Ok(Outcome::Count(count as usize)), payload }
     }
 
     /// Goes on with a close that has waited for the last operation in flight.

@@ -6,7 +6,7 @@ use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::{self, Work};
 use crate::lent::Lent;
-use crate::memory::{Payload, Space};
+use crate::memory::Payload;
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Submitted, Token,
 };
@@ -84,35 +84,6 @@ impl Uring {
         Submitted::Pending(token)
     }
 
-    /// Starts a receive into space that a coroutine has lent, unless something stands against it.
-    #[inline]
-    pub(super) fn start_receive(&mut self, socket: Handle, mut space: Space) -> Option<Token> {
-        let slot = self.slots.get_mut(socket).filter(|slot| {
-            slot.reader.is_none()
-                && slot.closer.is_none()
-                && slot.kind.is_socket()
-                && matches!(slot.source, Source::Owned(_))
-        })?;
-        let fd = Fd(slot.source.raw());
-        let room = space.as_mut_slice();
-        let entry = opcode::Recv::new(fd, room.as_mut_ptr(), length(room.len()))
-            .ioprio(if slot.drained { POLL_FIRST } else { 0 })
-            .build();
-        // Made where it will be, as nothing else that is started is as frequent.
-        let token = self.operations.insert_with_key(|_| InFlight {
-            operation: Operation::Receive { socket, space: space.into() },
-            handle: socket,
-            stage: Stage::Kernel,
-            cancelled: false,
-            extra: Extra::Nothing,
-        });
-        slot.reader = Some(token);
-        slot.in_flight += 1;
-        self.with_kernel += 1;
-        self.push(&entry.user_data(token.data().as_ffi()));
-        Some(token)
-    }
-
     /// Starts the sending or receiving of a message. By the call itself where that may come to something, as on
     /// epoll: a send without carried bytes before it, a receive after one that found something.
     pub(super) fn start_message(&mut self, socket: Handle, mut operation: Operation) -> Submitted {
@@ -173,7 +144,9 @@ impl Uring {
             return Err(error.into()); // a carried send failed: the first to hear of it is told
         }
         match direction(operation) {
-            Direction::Receiving if slot.reader.is_some() => Err(Errno::ALREADY.into()),
+            Direction::Receiving if slot.reader.is_some() || slot.receive.is_some() => {
+                Err(Errno::ALREADY.into())
+            }
             Direction::Sending if slot.writer.is_some() => Err(Errno::ALREADY.into()),
             Direction::Neither if is_poll(operation) => slot.kind.check_pollable(),
             _ => Ok(()),
@@ -446,8 +419,9 @@ impl Uring {
     pub(super) fn cancel_all(&mut self, handle: Handle) {
         let slot = &self.slots[handle];
         let (reader, writer, rest) = (slot.reader, slot.writer, slot.rest);
-        let known = [reader.is_some(), writer.is_some(), rest.is_some()];
+        let known = [reader.is_some(), slot.receive.is_some(), writer.is_some(), rest.is_some()];
         let all = slot.in_flight as usize == known.into_iter().filter(|&it| it).count();
+        self.cancel_awaited(handle);
         if let Some(index) = rest {
             self.cancel_rest(index); // it has had its attempt: the peer does not read
         }

@@ -2,8 +2,8 @@
 
 use coracle_demux::sim::{Faults, Kernel};
 use coracle_demux::{
-    Address, Backend, Completion, Demux, Finished, Handle, Operation, Outcome, Payload, Settings,
-    SocketKind, SocketOption, Submitted, Token,
+    Address, Arrival, Backend, Completion, Demux, Finished, Handle, Landed, Landing, Operation,
+    Outcome, Payload, Settings, SocketKind, SocketOption, Submitted, Token,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -101,6 +101,37 @@ impl Harness {
                 self.kept.push_back(completion);
             }
             assert!(Instant::now() < deadline, "waited in vain for {token:?}:\n{}", self.dump());
+            self.demux.wait(Some(Duration::from_millis(100))).expect("wait");
+        }
+    }
+
+    /// Goes on until a receive has landed that is awaited; says what came of it.
+    pub(crate) fn landed(&mut self, landing: &Landing) -> Landed {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            while let Some(arrival) = self.demux.next_arrival() {
+                match arrival {
+                    Arrival::Completion(completion) => self.kept.push_back(completion),
+                    Arrival::Landed(awaited) => awaited.go_on(),
+                }
+            }
+            match landing.take() {
+                Landed::Nothing => {}
+                landed => return landed,
+            }
+            assert!(Instant::now() < deadline, "nothing has landed:\n{}", self.dump());
+            self.demux.wait(Some(Duration::from_millis(100))).expect("wait");
+        }
+    }
+
+    /// What comes next, a completion or a landing.
+    pub(crate) fn next_arrival(&mut self) -> Arrival {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(arrival) = self.demux.next_arrival() {
+                return arrival;
+            }
+            assert!(Instant::now() < deadline, "waited in vain:\n{}", self.dump());
             self.demux.wait(Some(Duration::from_millis(100))).expect("wait");
         }
     }

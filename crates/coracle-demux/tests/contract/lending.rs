@@ -1,35 +1,111 @@
-//! Receives into space that a coroutine lends, by the shortest way (`receive_later`).
+//! Receives into space that a coroutine lends, by the shortest way (`await_receive`).
 #![allow(unsafe_code)]
 
-use crate::harness::{Harness, Submission, count, errno};
-use coracle_demux::{Backend, Handle, Interest, Memory, Operation, Outcome, Space, Token};
+use crate::harness::{Harness, Submission, errno};
+use coracle_demux::{
+    Arrival, Awaited, Backend, Handle, Interest, Landed, Landing, Memory, Operation, Outcome, Space,
+};
 use rustix::io::Errno;
+use std::cell::Cell;
+use std::io;
+use std::ptr::NonNull;
 
-/// Space as a parked coroutine has it: it is there until the receive is over, and nobody looks at it before.
+/// Space and a landing as a parked coroutine has them: they are there until the receive is over, and nobody looks
+/// at the space before.
 struct Lender {
     bytes: &'static mut [u8],
+    place: NonNull<Place>,
+}
+
+#[repr(C)]
+struct Place {
+    landing: Landing,
+    /// How often its owner was told to go on.
+    told: Cell<u32>,
 }
 
 impl Lender {
     fn new(len: usize) -> Lender {
-        Lender { bytes: Box::leak(vec![0; len].into_boxed_slice()) } // whatever happens, it is there
+        // Whatever happens, they are there.
+        let bytes = Box::leak(vec![0; len].into_boxed_slice());
+        let place = Place { landing: Landing::new(tell), told: Cell::new(0) };
+        Lender { bytes, place: NonNull::from(Box::leak(Box::new(place))) }
     }
 
     fn lend(&mut self) -> Space {
         // SAFETY: it is never freed, and every case sees the end of its receive before it looks.
         unsafe { Space::borrowed(self.bytes) }.expect("it is not empty")
     }
+
+    fn lend_landing(&self) -> Awaited {
+        // SAFETY: it is never freed, every case sees the end of its receive before it lends it again, and this is
+        // the pointer that `tell` expects.
+        unsafe { Awaited::new(self.place.cast()) }
+    }
+
+    fn place(&self) -> &Place {
+        // SAFETY: it is never freed, and only ever shared.
+        unsafe { self.place.as_ref() }
+    }
+
+    /// Starts a receive, if the shortest way is open.
+    fn await_receive(&mut self, h: &mut Harness, socket: Handle) -> bool {
+        let (space, landing) = (self.lend(), self.lend_landing());
+        h.demux.await_receive(socket, space, landing)
+    }
+
+    /// What comes of a receive in flight. Who awaits it is told once.
+    fn finish(&self, h: &mut Harness, started: Started) -> io::Result<usize> {
+        let submission = match started {
+            Started::Submitted(submission) => submission,
+            Started::Awaited => {
+                let before = self.place().told.get();
+                let landed = h.landed(&self.place().landing);
+                assert_eq!(self.place().told.get(), before + 1);
+                return match landed {
+                    Landed::Count(count) => Ok(count),
+                    Landed::Failed(code) => Err(io::Error::from_raw_os_error(code)),
+                    Landed::Nothing => unreachable!("something has landed"),
+                };
+            }
+        };
+        h.finish(submission).result.map(|outcome| match outcome {
+            Outcome::Count(count) => count,
+            other => panic!("a receive does not give {other:?}"),
+        })
+    }
 }
 
-/// Starts a receive, in one way or the other, as a coroutine does. Says whether it was the shortest.
-fn start(h: &mut Harness, socket: Handle, lender: &mut Lender) -> (Submission, bool) {
-    match h.demux.receive_later(socket, lender.lend()) {
-        Some(token) => (Submission::Pending(token), true),
-        None => {
-            let space = Memory::from(lender.lend());
-            (h.submit(Operation::Receive { socket, space }), false)
+unsafe fn tell(landing: NonNull<Landing>) {
+    // SAFETY: the landing is the first field of a `Place`, whose pointer this is.
+    let told = unsafe { &landing.cast::<Place>().as_ref().told };
+    told.set(told.get() + 1);
+}
+
+/// A receive in flight.
+enum Started {
+    Awaited,
+    Submitted(Submission),
+}
+
+impl Started {
+    /// Asks for its end.
+    fn cancel(&self, h: &mut Harness, socket: Handle) {
+        match self {
+            Started::Awaited => h.demux.cancel_receive(socket),
+            Started::Submitted(Submission::Pending(token)) => h.demux.cancel(*token),
+            Started::Submitted(Submission::Done(_)) => {}
         }
     }
+}
+
+/// Starts a receive, in one way or the other, as a coroutine does.
+fn start(h: &mut Harness, socket: Handle, lender: &mut Lender) -> Started {
+    if lender.await_receive(h, socket) {
+        return Started::Awaited;
+    }
+    let space = Memory::from(lender.lend());
+    Started::Submitted(h.submit(Operation::Receive { socket, space }))
 }
 
 /// A connection on which a byte was received, so that a receive has nothing to do but to wait.
@@ -41,11 +117,15 @@ fn used_connection(h: &mut Harness) -> (Handle, Handle) {
 }
 
 /// A receive in flight that was started by the shortest way, where the backend has it; else by the other.
-fn waiting(h: &mut Harness, socket: Handle, lender: &mut Lender) -> Token {
-    let (submission, short) = start(h, socket, lender);
+fn waiting(h: &mut Harness, socket: Handle, lender: &mut Lender) -> Started {
+    let before = h.demux.in_flight();
+    let started = start(h, socket, lender);
     let backend = h.demux.backend();
+    let short = matches!(started, Started::Awaited);
     assert_eq!(short, matches!(backend, Backend::Uring | Backend::Epoll), "{backend}");
-    submission.token()
+    assert_eq!(h.demux.in_flight(), before + 1);
+    assert!(h.dump().contains("receive"), "{}", h.dump());
+    started
 }
 
 pub(crate) fn rule_06_lent_space_is_filled_however_the_receive_was_started(h: &mut Harness) {
@@ -57,11 +137,11 @@ pub(crate) fn rule_06_lent_space_is_filled_however_the_receive_was_started(h: &m
         if round % 2 == 0 {
             h.send_all(a, &message);
         }
-        let (submission, _) = start(h, b, &mut lender);
+        let started = start(h, b, &mut lender);
         if round % 2 == 1 {
             h.send_all(a, &message);
         }
-        let received = count(h.finish(submission).result);
+        let received = lender.finish(h, started).unwrap();
         assert_eq!(lender.bytes[..received], message[..received]);
         assert_eq!(h.receive_exactly(b, message.len() - received), message[received..]);
     }
@@ -70,55 +150,111 @@ pub(crate) fn rule_06_lent_space_is_filled_however_the_receive_was_started(h: &m
 pub(crate) fn rule_06_lent_space_learns_the_end_of_the_stream(h: &mut Harness) {
     let (a, b) = used_connection(h);
     let mut lender = Lender::new(8);
-    let receive = waiting(h, b, &mut lender);
+    let started = waiting(h, b, &mut lender);
     h.close(a);
-    let completion = h.next_of(receive);
-    assert!(!completion.more);
-    assert_eq!(count(completion.result), 0);
+    assert_eq!(lender.finish(h, started).unwrap(), 0);
 }
 
 pub(crate) fn rule_04_cancelled_receive_leaves_lent_space_alone(h: &mut Harness) {
     let (a, b) = used_connection(h);
     let (mut first, mut second) = (Lender::new(8), Lender::new(8));
+    h.demux.cancel_receive(b); // there is none
     let old = waiting(h, b, &mut first);
-    h.demux.cancel(old);
-    let completion = h.next_of(old);
-    assert!(!completion.more);
-    assert_eq!(errno(completion.result), Errno::CANCELED.raw_os_error());
+    old.cancel(h, b);
+    old.cancel(h, b);
+    assert_eq!(errno(first.finish(h, old)), Errno::CANCELED.raw_os_error());
     let new = waiting(h, b, &mut second);
-    h.demux.cancel(old); // which is stale
     h.send_all(a, b"ahoy");
-    assert_eq!(count(h.next_of(new).result), 4);
+    assert_eq!(second.finish(h, new).unwrap(), 4);
     assert_eq!(&second.bytes[..4], b"ahoy");
     assert_eq!(first.bytes, [0; 8], "it was its owner's again");
+    h.demux.cancel_receive(b); // it is over
+    assert_eq!(first.place().landing.take(), Landed::Nothing);
+    assert_eq!(second.place().landing.take(), Landed::Nothing);
+}
+
+/// Bytes that are there when a cancel comes are received, or stay: none are lost.
+pub(crate) fn rule_04_cancelled_receive_into_lent_space_loses_nothing(h: &mut Harness) {
+    let (a, b) = used_connection(h);
+    let mut lender = Lender::new(8);
+    for round in 0..20u8 {
+        let started = start(h, b, &mut lender);
+        h.send_all(a, &[round; 3]);
+        started.cancel(h, b);
+        let received = match lender.finish(h, started) {
+            Ok(count) => lender.bytes[..count].to_vec(),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+                Vec::new()
+            }
+        };
+        let rest = h.receive_exactly(b, 3 - received.len());
+        assert_eq!([received, rest].concat(), [round; 3]);
+        // However late the cancel was, it does not strike the next one.
+        let next = start(h, b, &mut lender);
+        h.send_all(a, &[round]);
+        assert_eq!(lender.finish(h, next).unwrap(), 1);
+        assert_eq!(lender.bytes[0], round);
+    }
 }
 
 pub(crate) fn rule_05_close_ends_a_receive_into_lent_space(h: &mut Harness) {
     let (a, b) = used_connection(h);
     let mut lender = Lender::new(8);
-    let receive = waiting(h, b, &mut lender);
+    let started = waiting(h, b, &mut lender);
     let close = h.submit(Operation::Close { handle: b }).token();
-    let first = h.next();
-    assert_eq!(first.token, receive);
-    assert_eq!(errno(first.result), Errno::CANCELED.raw_os_error());
+    match started {
+        Started::Awaited => {
+            match h.next_arrival() {
+                Arrival::Landed(awaited) => awaited.go_on(),
+                Arrival::Completion(completion) => panic!("the close was first: {completion:?}"),
+            }
+            let landed = lender.place().landing.take();
+            assert_eq!(landed, Landed::Failed(Errno::CANCELED.raw_os_error()));
+        }
+        Started::Submitted(submission) => {
+            let first = h.next();
+            assert_eq!(first.token, submission.token());
+            assert_eq!(errno(first.result), Errno::CANCELED.raw_os_error());
+        }
+    }
     assert_eq!(h.next().token, close);
-    assert!(h.demux.receive_later(b, lender.lend()).is_none(), "the name is stale");
+    assert!(!lender.await_receive(h, b), "the name is stale");
     assert_eq!(h.receive(a, 8).unwrap(), b"", "the peer is told");
     assert_eq!(lender.bytes, [0; 8]);
+}
+
+pub(crate) fn rule_05_detach_waits_for_a_receive_into_lent_space(h: &mut Harness) {
+    let (a, b) = used_connection(h);
+    let mut lender = Lender::new(8);
+    let started = waiting(h, b, &mut lender);
+    assert_eq!(errno(h.demux.detach(b)), Errno::BUSY.raw_os_error());
+    h.send_all(a, b"ahoy");
+    assert_eq!(lender.finish(h, started).unwrap(), 4);
+    let descriptor = h.demux.detach(b).unwrap();
+    let b = h.demux.adopt(descriptor).unwrap();
+    h.send_all(a, b"again");
+    assert_eq!(h.receive_exactly(b, 5), b"again");
 }
 
 pub(crate) fn rule_07_second_receive_into_lent_space_is_refused(h: &mut Harness) {
     let (a, b) = used_connection(h);
     let (mut first, mut second) = (Lender::new(8), Lender::new(8));
-    let receive = waiting(h, b, &mut first);
-    assert!(h.demux.receive_later(b, second.lend()).is_none());
+    let started = waiting(h, b, &mut first);
+    assert!(!second.await_receive(h, b));
     let space = Memory::from(second.lend());
     let refused = h.run(Operation::Receive { socket: b, space });
     assert_eq!(errno(refused), Errno::ALREADY.raw_os_error());
+    let refused = h.run(Operation::ReceiveLent { socket: b });
+    assert_eq!(errno(refused), Errno::ALREADY.raw_os_error());
     h.send_all(a, b"mine");
-    assert_eq!(count(h.next_of(receive).result), 4);
+    assert_eq!(first.finish(h, started).unwrap(), 4);
     assert_eq!(&first.bytes[..4], b"mine");
     assert_eq!(second.bytes, [0; 8]);
+    let lent = h.submit(Operation::ReceiveLent { socket: b }).token();
+    assert!(!second.await_receive(h, b), "somebody else receives");
+    h.demux.cancel(lent);
+    h.next_of(lent);
 }
 
 /// With something else that waits for the same descriptor.
@@ -127,17 +263,17 @@ pub(crate) fn rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space(h: 
     let mut lender = Lender::new(8);
     for round in 0..20u8 {
         let poll = h.submit(Operation::Poll { handle: b, interest: Interest::READ }).token();
-        let receive = waiting(h, b, &mut lender);
+        let started = waiting(h, b, &mut lender);
         h.send_all(a, &[round]);
-        assert_eq!(count(h.next_of(receive).result), 1);
+        assert_eq!(lender.finish(h, started).unwrap(), 1);
         assert_eq!(lender.bytes[0], round);
         h.demux.cancel(poll);
         h.next_of(poll);
     }
     let (send, before) = h.block_sender(b);
-    let receive = waiting(h, b, &mut lender);
+    let started = waiting(h, b, &mut lender);
     h.send_all(a, b"ahoy");
-    assert_eq!(count(h.next_of(receive).result), 4);
+    assert_eq!(lender.finish(h, started).unwrap(), 4);
     assert_eq!(&lender.bytes[..4], b"ahoy");
     h.demux.cancel(send);
     let rest = match h.next_of(send).result {

@@ -59,8 +59,10 @@ suite! {
         rule_11_stat_tells_the_size,
     }
     lending::{
+        rule_04_cancelled_receive_into_lent_space_loses_nothing,
         rule_04_cancelled_receive_leaves_lent_space_alone,
         rule_05_close_ends_a_receive_into_lent_space,
+        rule_05_detach_waits_for_a_receive_into_lent_space,
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_07_second_receive_into_lent_space_is_refused,

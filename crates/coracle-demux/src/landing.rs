@@ -1,0 +1,138 @@
+//! Where a parked coroutine is told what came of its receive: the shortest way from a completion to who waits.
+//!
+//! ```text
+//!   the coroutine: space, landing ──► await_receive ──► in the descriptor's own slot, and in no table
+//!        ▲                                                        │ bytes, the end, an error, a cancel
+//!        └──── go_on ◄── the loop ◄── Arrival::Landed ◄── landed ─┘
+//! ```
+//!
+//! Such a receive has no token, no target and no payload: who waits cannot go away before it is told, so its
+//! address is all that is needed. At most one is in flight per descriptor, and the descriptor names it.
+#![allow(unsafe_code)]
+
+use crate::memory::Space;
+use crate::operation::Completion;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+
+/// Where the result of a receive lands.
+pub struct Landing {
+    landed: Cell<Landed>,
+    go_on: unsafe fn(NonNull<Landing>),
+}
+
+/// What has landed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Landed {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// So many bytes, 0 at the end of the stream.
+    Count(usize),
+    /// The receive has failed, with this number of the system's: `ECANCELED` if it was cancelled.
+    Failed(i32),
+}
+
+impl Landing {
+    /// One whose owner goes on when `go_on` is called with it.
+    ///
+    /// ```
+    /// use coracle_demux::{Landed, Landing};
+    ///
+    /// let landing = Landing::new(|_| println!("something has landed"));
+    /// assert_eq!(landing.take(), Landed::Nothing);
+    /// ```
+    #[inline]
+    pub const fn new(go_on: unsafe fn(NonNull<Landing>)) -> Landing {
+        Landing { landed: Cell::new(Landed::Nothing), go_on }
+    }
+
+    /// How many bytes have landed since it was last asked. `None`, and nothing is taken, if it is something else.
+    #[inline]
+    pub fn take_count(&self) -> Option<usize> {
+        let Landed::Count(count) = self.landed.get() else { return None };
+        self.landed.set(Landed::Nothing);
+        Some(count)
+    }
+
+    /// What has landed since it was last asked.
+    #[inline]
+    pub fn take(&self) -> Landed {
+        self.landed.replace(Landed::Nothing)
+    }
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Landing({:?})", self.landed.get())
+    }
+}
+
+/// A landing that somebody waits at, lent for one receive.
+#[derive(Debug)]
+pub struct Awaited(NonNull<Landing>);
+
+impl Awaited {
+    /// Lends a landing.
+    ///
+    /// # Safety
+    /// It stays where it is, and is not lent again, until [`go_on`](Awaited::go_on) was called or the
+    /// demultiplexer is gone. Its function may be called with this very pointer, on this thread, when the result
+    /// was taken from the demultiplexer. Only a parked coroutine can promise that.
+    #[inline]
+    pub unsafe fn new(landing: NonNull<Landing>) -> Awaited {
+        Awaited(landing)
+    }
+
+    /// Leaves the result.
+    #[inline]
+    pub(crate) fn land(&self, landed: Landed) {
+        // SAFETY: whoever has lent it keeps it where it is, until `go_on`; it is only ever shared.
+        unsafe { self.0.as_ref() }.landed.set(landed);
+    }
+
+    /// Has the one who waits go on. The loop does so with whatever has landed, when nothing of it is borrowed.
+    #[inline]
+    pub fn go_on(self) {
+        // SAFETY: as above; and this is what the function is for.
+        unsafe { (self.0.as_ref().go_on)(self.0) }
+    }
+}
+
+/// What a demultiplexer has for its loop.
+#[derive(Debug)]
+pub enum Arrival {
+    /// What came of an operation.
+    Completion(Completion),
+    /// An awaited receive is over, and its result has landed.
+    Landed(Awaited),
+}
+
+impl Arrival {
+    /// The completion, if it is one.
+    pub(crate) fn into_completion(self) -> Option<Completion> {
+        match self {
+            Arrival::Completion(completion) => Some(completion),
+            Arrival::Landed(_) => None,
+        }
+    }
+}
+
+/// A receive that is awaited, in its descriptor's slot.
+pub(crate) struct Receive {
+    pub(crate) space: Space,
+    pub(crate) awaited: Awaited,
+}
+
+/// One line of [`Demux::describe`](crate::Demux::describe).
+pub(crate) fn describe(fd: i32, out: &mut dyn fmt::Write) -> fmt::Result {
+    writeln!(out, "awaited: receive on descriptor {fd}")
+}
+
+/// How a failure lands.
+#[cold]
+pub(crate) fn failed(error: &io::Error) -> Landed {
+    Landed::Failed(error.raw_os_error().unwrap_or(libc::EIO))
+}

@@ -1,0 +1,125 @@
+//! Receives that a parked coroutine waits for: they are in the slot of their descriptor, and nowhere else.
+//!
+//! Nothing is as frequent in a server of coroutines. The `user_data` of such a request is the descriptor's own
+//! name with a mark, so that its completion is found without a table, and its result lands at the coroutine.
+
+use super::{POLL_FIRST, Slot, Uring};
+use crate::descriptor::{Kind, Source};
+use crate::landing::{Awaited, Landed, Receive};
+use crate::memory::Space;
+use crate::operation::Handle;
+use io_uring::types::Fd;
+use io_uring::{cqueue, opcode, squeue};
+use rustix::fd::{AsRawFd, RawFd};
+use rustix::io::Errno;
+use slotmap::{Key, KeyData};
+
+use super::end::decode;
+use super::start::length;
+
+/// Marks the `user_data` of an awaited receive. No index of a descriptor, of a token or of the carrier is as large;
+/// those of the wake-up and of silent requests have it, but name no descriptor without it.
+pub(super) const AWAITED: u64 = 1 << 30;
+
+/// The descriptor that the completion of an awaited receive is about.
+#[inline]
+fn handle(user_data: u64) -> Handle {
+    Handle::from(KeyData::from_ffi(user_data & !AWAITED))
+}
+
+impl Uring {
+    /// Starts one, unless something stands against it.
+    #[inline(always)]
+    pub(super) fn start_awaited(
+        &mut self,
+        socket: Handle,
+        mut space: Space,
+        awaited: Awaited,
+    ) -> bool {
+        let Some(slot) = self.slots.get_mut(socket) else { return false };
+        let Source::Owned(fd) = &slot.source else { return false };
+        let taken = slot.receive.is_some() || slot.reader.is_some();
+        if taken || slot.closer.is_some() || !slot.kind.is_socket() {
+            return false;
+        }
+        let entry = receive_entry(fd.as_raw_fd(), &mut space, slot.drained);
+        slot.receive = Some(Receive { space, awaited });
+        slot.cancelled = false;
+        slot.in_flight += 1;
+        self.awaited += 1;
+        self.push(&entry.user_data(socket.data().as_ffi() | AWAITED));
+        true
+    }
+
+    /// Takes in the completion of one that has received something, or the end of the stream.
+    #[inline(always)]
+    pub(super) fn received_awaited(&mut self, entry: &cqueue::Entry) -> Option<Awaited> {
+        let user_data = entry.user_data();
+        if user_data & AWAITED == 0 {
+            return None;
+        }
+        let count = u32::try_from(entry.result()).ok()?;
+        let slot = self.slots.get_mut(handle(user_data))?;
+        let receive = slot.receive.take()?;
+        let short = (count as usize) < receive.space.len();
+        slot.drained =
+            short && count > 0 && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(entry.flags());
+        slot.in_flight -= 1;
+        self.awaited -= 1;
+        receive.awaited.land(Landed::Count(count as usize));
+        if slot.closer.is_some() {
+            self.close_if_idle(handle(user_data));
+        }
+        Some(receive.awaited)
+    }
+
+    /// The same if it has failed.
+    #[cold]
+    pub(super) fn failed_awaited(&mut self, entry: &cqueue::Entry) -> Option<Awaited> {
+        let user_data = entry.user_data();
+        let Err(error) = decode(entry.result()) else {
+            debug_assert!(false, "the kernel completed an operation twice");
+            return None;
+        };
+        let slot = self.slots.get_mut(handle(user_data))?;
+        let receive = slot.receive.as_mut()?;
+        let interrupted = matches!(error, Errno::AGAIN | Errno::INTR);
+        if interrupted && !slot.cancelled {
+            let entry = receive_entry(slot.source.raw(), &mut receive.space, slot.drained);
+            self.push(&entry.user_data(user_data));
+            return None;
+        }
+        let error = if interrupted { Errno::CANCELED } else { error };
+        let receive = slot.receive.take()?;
+        slot.in_flight -= 1;
+        self.awaited -= 1;
+        receive.awaited.land(Landed::Failed(error.raw_os_error()));
+        self.close_if_idle(handle(user_data));
+        Some(receive.awaited)
+    }
+
+    /// Asks for the end of one, if there is one.
+    pub(super) fn cancel_awaited(&mut self, socket: Handle) {
+        let slot = self.slots.get_mut(socket).filter(|slot| slot.receive.is_some());
+        if let Some(slot) = slot {
+            slot.cancelled = true;
+            self.cancel_request(socket.data().as_ffi() | AWAITED);
+        }
+    }
+
+    /// Asks for the end of all of them.
+    pub(super) fn cancel_all_awaited(&mut self) {
+        let is_awaited = |(handle, slot): (Handle, &Slot)| slot.receive.as_ref().map(|_| handle);
+        let sockets: Vec<Handle> = self.slots.iter().filter_map(is_awaited).collect();
+        sockets.into_iter().for_each(|socket| self.cancel_awaited(socket));
+    }
+}
+
+/// A request to receive into `space`, which waits for readiness first if there was nothing left last time.
+#[inline(always)]
+fn receive_entry(fd: RawFd, space: &mut Space, drained: bool) -> squeue::Entry {
+    let room = space.as_mut_slice();
+    opcode::Recv::new(Fd(fd), room.as_mut_ptr(), length(room.len()))
+        .ioprio(if drained { POLL_FIRST } else { 0 })
+        .build()
+}
