@@ -128,30 +128,7 @@ impl Waiter {
     /// Whether it is woken in a moment, by another thread that is just about to do it. Not if there is anything
     /// better to do: for a coroutine, if another one is ready.
     pub(crate) fn is_woken_in_a_moment(&self) -> bool {
-        current::with(|frame| match frame {
-            Some(frame) => {
-                let lucky = frame.has_a_moment() && self.look();
-                if lucky {
-                    budget::share_a_look(frame);
-                }
-                lucky
-            }
-            None => self.look(),
-        })
-    }
-
-    fn look(&self) -> bool {
-        for look in 0..LOOKS + LOOKS_BETWEEN_OTHER_THREADS {
-            if self.sleeper.outcome(self.ticket).is_some() {
-                return true;
-            }
-            if look < LOOKS {
-                (0..1 << look).for_each(|_| std::hint::spin_loop());
-            } else {
-                thread::yield_now();
-            }
-        }
-        false
+        in_a_moment(|| self.sleeper.outcome(self.ticket)).is_some()
     }
 
     /// Until woken, or `deadline`. A wake that came before is not lost. Always inlined, as all that a switch lies in.
@@ -244,6 +221,37 @@ impl Waiter {
             }
         }
     }
+}
+
+/// What `look` finds, if it does so in a moment, because of another thread. Not if there is anything better to do: for a
+/// coroutine, if another one is ready.
+#[inline]
+pub(crate) fn in_a_moment<T>(look: impl FnMut() -> Option<T>) -> Option<T> {
+    current::with(|frame| match frame {
+        Some(frame) if frame.has_a_moment() => {
+            let found = look_for_a_moment(look)?;
+            budget::share_a_look(frame);
+            Some(found)
+        }
+        None if Loop::current().is_none() => look_for_a_moment(look),
+        _ => None,
+    })
+}
+
+#[inline]
+fn look_for_a_moment<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    for nth in 0..LOOKS + LOOKS_BETWEEN_OTHER_THREADS {
+        let found = look();
+        if found.is_some() {
+            return found;
+        }
+        if nth < LOOKS {
+            (0..1 << nth).for_each(|_| std::hint::spin_loop());
+        } else {
+            thread::yield_now();
+        }
+    }
+    None
 }
 
 #[cold]

@@ -170,6 +170,11 @@ mod waiter {
 
     pub(crate) fn back_off() {} // nobody is cancelled here
 
+    /// One look is as good as several.
+    pub(crate) fn in_a_moment<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        look()
+    }
+
     impl Waker {
         pub(crate) fn wake(&self) -> bool {
             let counted = self.claim();

@@ -21,7 +21,7 @@
 //! ```text
 //!   send:    no sender waits? ──► push ──► does a receiver wait? ──► lock, and serve it
 //!   receive: no receiver waits? ─► pop ──► does a sender wait? ────► lock, and take its message in
-//!   to wait: lock ──► say so in the flags ──► try once more ──► join the line
+//!   to wait: look for a moment ──► lock ──► say so in the flags ──► try once more ──► join the line
 //! ```
 //!
 //! Who passes by looks at the flags *after* it has moved an end of the ring, and who wants to wait looks into
@@ -31,7 +31,7 @@ use crate::primitive::{AtomicUsize, Lock};
 use crate::sync::chance;
 use crate::sync::channel_error::{TryRecvError, TrySendError};
 use crate::sync::line::{Line, Ticket, Told};
-use crate::waiter::Waker;
+use crate::waiter::{self, Waker};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -53,6 +53,8 @@ const LOCKED: usize = 16;
 
 pub(super) struct Core<T> {
     gate: Gate,
+    sender_hope: Hope,
+    receiver_hope: Hope,
     ring: OnceLock<Box<ArrayQueue<T>>>,
     state: Lock<State<T>>,
 }
@@ -81,8 +83,6 @@ struct State<T> {
     /// Handles, not those who wait.
     senders: usize,
     receivers: usize,
-    sender_hope: Hope,
-    receiver_hope: Hope,
 }
 
 /// A message that waits to be sent.
@@ -105,6 +105,8 @@ impl<T> Core<T> {
                 sender: Seen::new(0),
                 receiver: Seen::new(0),
             },
+            sender_hope: Hope::default(),
+            receiver_hope: Hope::default(),
             ring: OnceLock::new(),
             state: Lock::new(State {
                 limit,
@@ -115,8 +117,6 @@ impl<T> Core<T> {
                 served: Vec::new(),
                 senders: 1,
                 receivers: 1,
-                sender_hope: Hope::default(),
-                receiver_hope: Hope::default(),
             }),
         }
     }
@@ -175,6 +175,63 @@ impl<T> Core<T> {
             self.under_lock(|state, told| self.take_in(state, told));
         }
         Some(message)
+    }
+
+    /// As [`push_past_the_lock`](Core::push_past_the_lock), but if there is no room, one looks for a moment.
+    #[inline]
+    fn send_past_the_lock(&self, message: T) -> Result<(), T> {
+        self.note(&self.gate.sender);
+        let message = match self.push_past_the_lock(message) {
+            Ok(()) => return Ok(()),
+            Err(message) => message,
+        };
+        if self.can_look(SENDERS_WAIT | CLOSED) && self.sender_hope.is_there() {
+            self.send_in_a_moment(message)
+        } else {
+            Err(message)
+        }
+    }
+
+    #[inline(never)]
+    fn send_in_a_moment(&self, message: T) -> Result<(), T> {
+        let mut kept = Some(message);
+        let sent = waiter::in_a_moment(|| {
+            if self.ring.get()?.is_full() {
+                return None;
+            }
+            kept = self.push_past_the_lock(kept.take()?).err();
+            kept.is_none().then_some(())
+        });
+        self.sender_hope.note(sent.is_some());
+        kept.map_or(Ok(()), Err)
+    }
+
+    /// As [`pop_past_the_lock`](Core::pop_past_the_lock), but if there is nothing, one looks for a moment.
+    #[inline]
+    fn receive_past_the_lock(&self) -> Option<T> {
+        self.note(&self.gate.receiver);
+        let message = self.pop_past_the_lock();
+        if message.is_none()
+            && self.can_look(RECEIVERS_WAIT | FRONT)
+            && self.receiver_hope.is_there()
+        {
+            return self.receive_in_a_moment();
+        }
+        message
+    }
+
+    #[inline(never)]
+    fn receive_in_a_moment(&self) -> Option<T> {
+        let message = waiter::in_a_moment(|| self.pop_past_the_lock());
+        self.receiver_hope.note(message.is_some());
+        message
+    }
+
+    /// Whether the ring may change in a moment, because of another thread, and the lock would not be needed then:
+    /// not if one of these flags is up.
+    #[inline]
+    fn can_look(&self, flags: usize) -> bool {
+        self.gate.flags.load(Ordering::Relaxed) & (LOCKED | flags) == 0 && self.is_between_threads()
     }
 
     #[cold]
@@ -385,8 +442,7 @@ impl<T> Core<T> {
         message: T,
         party: impl FnOnce() -> (Waker, usize),
     ) -> Result<Option<Queued>, TrySendError<T>> {
-        self.note(&self.gate.sender);
-        let Err(message) = self.push_past_the_lock(message) else { return Ok(None) };
+        let Err(message) = self.send_past_the_lock(message) else { return Ok(None) };
         // Where a message is when the wait is refused by a panic: it may have a sender of this channel in it,
         // whose destructor wants the lock.
         let mut kept = None;
@@ -409,7 +465,7 @@ impl<T> Core<T> {
             let (waker, party) = party();
             let message = kept.take().expect("it was put there");
             let ticket = state.sending.join(waker, Offer { message, party });
-            let hopeful = self.is_between_threads() && state.sender_hope.is_there();
+            let hopeful = self.is_hopeful(&self.sender_hope);
             Ok(Some(Queued { ticket, hopeful }))
         })
     }
@@ -419,8 +475,7 @@ impl<T> Core<T> {
         &self,
         party: impl FnOnce() -> (Waker, usize),
     ) -> Result<Result<T, Queued>, TryRecvError> {
-        self.note(&self.gate.receiver);
-        if let Some(message) = self.pop_past_the_lock() {
+        if let Some(message) = self.receive_past_the_lock() {
             return Ok(Ok(message));
         }
         self.under_lock(|state, told| {
@@ -437,9 +492,14 @@ impl<T> Core<T> {
             }
             let (waker, party) = party();
             let ticket = state.receiving.join(waker, party);
-            let hopeful = self.is_between_threads() && state.receiver_hope.is_there();
+            let hopeful = self.is_hopeful(&self.receiver_hope);
             Ok(Err(Queued { ticket, hopeful }))
         })
+    }
+
+    /// Whether one should look for a moment whether the wait is over: with a ring, one has looked before.
+    fn is_hopeful(&self, hope: &Hope) -> bool {
+        !self.has_ring() && self.is_between_threads() && hope.is_there()
     }
 
     /// Joins the line of senders, unless sending again may be of use, for somebody who is not of this party.
@@ -468,16 +528,14 @@ impl<T> Core<T> {
 
     /// Leaves the line; returns the message if it was not sent. `lucky` is whether it was after a moment.
     pub(super) fn leave_senders(&self, ticket: Ticket, lucky: Option<bool>) -> Option<T> {
-        self.under_lock(|state, _| {
-            state.sender_hope.note(lucky);
-            state.sending.leave(ticket).map(|offer| offer.message)
-        })
+        lucky.into_iter().for_each(|lucky| self.sender_hope.note(lucky));
+        self.under_lock(|state, _| state.sending.leave(ticket).map(|offer| offer.message))
     }
 
     /// Leaves the line; returns the message if there was one.
     pub(super) fn leave_receivers(&self, ticket: Ticket, lucky: Option<bool>) -> Option<T> {
+        lucky.into_iter().for_each(|lucky| self.receiver_hope.note(lucky));
         self.under_lock(|state, _| {
-            state.receiver_hope.note(lucky);
             if state.receiving.leave(ticket).is_some() {
                 return None;
             }
@@ -542,29 +600,37 @@ impl<T> Core<T> {
 }
 
 /// How long it is remembered that looking for a moment was of use.
-const MEMORY: u8 = 16;
+const MEMORY: usize = 16;
 
 /// If it was not, it is tried again after so many waits.
-const DESPAIR: u8 = 8;
+const DESPAIR: usize = 8;
 
-/// Whether it is worth while to look for a moment, by what came of it lately.
+/// Whether it is worth while for those at one end to look for a moment, by what came of it lately. Only speed depends on
+/// it. It has a line of the processor's caches to itself, for it is of no interest to the other end.
+#[repr(align(64))]
 #[derive(Default)]
 struct Hope {
-    left: u8,
-    waits: u8,
+    left: Seen,
+    waits: Seen,
 }
 
 impl Hope {
-    fn is_there(&mut self) -> bool {
-        self.waits = self.waits.wrapping_add(1);
-        self.left > 0 || self.waits.is_multiple_of(DESPAIR)
+    #[inline]
+    fn is_there(&self) -> bool {
+        if self.left.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let waits = self.waits.load(Ordering::Relaxed).wrapping_add(1);
+        self.waits.store(waits, Ordering::Relaxed);
+        waits.is_multiple_of(DESPAIR)
     }
 
-    fn note(&mut self, lucky: Option<bool>) {
-        match lucky {
-            Some(true) => self.left = MEMORY,
-            Some(false) => self.left = self.left.saturating_sub(1),
-            None => {}
+    #[inline]
+    fn note(&self, lucky: bool) {
+        let left = self.left.load(Ordering::Relaxed);
+        let now = if lucky { MEMORY } else { left.saturating_sub(1) };
+        if now != left {
+            self.left.store(now, Ordering::Relaxed);
         }
     }
 }

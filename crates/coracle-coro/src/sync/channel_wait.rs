@@ -1,10 +1,12 @@
 //! Waiting at one end of a channel, and for nothing else.
 //!
 //! ```text
-//!   try ──┬──► done                                  in one step, under the lock
-//!         └──► join the line ──► look for a moment ──► wait ──► leave the line
-//!                                if the other side is of another thread, and that has been of use lately
+//!   try ──┬──► done                                  in one step
+//!         └──► look for a moment ──► join the line ──► wait ──► leave the line
+//!              if the other side is of another thread, and that has been of use lately
 //! ```
+//!
+//! Where a message goes from hand to hand, one looks when one is in the line: there is nothing to see before.
 //!
 //! To be woken from a real wait, a thread costs its kernel some microseconds. Two threads that take turns
 //! with each other are much quicker if who waits looks a little longer.
