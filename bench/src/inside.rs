@@ -1,4 +1,4 @@
-//! Works measured inside this program: nanoseconds of operations, by candidate and size (W6, W7).
+//! Works measured inside this program: nanoseconds of operations, or bytes, by candidate and size (W6, W7).
 
 use std::io;
 
@@ -16,8 +16,8 @@ pub(crate) struct Operation {
     pub(crate) meaning: &'static str,
 }
 
-/// A candidate: its name, and the measurement compiled for it. It gives nanoseconds for each operation, or no
-/// number if it has no such operation.
+/// A candidate: its name, and the measurement compiled for it. It gives a figure for each operation, or no number if
+/// it has no such operation.
 pub(crate) struct Candidate<const N: usize> {
     pub(crate) name: &'static str,
     pub(crate) measure: fn(size: usize) -> [f64; N],
@@ -31,6 +31,8 @@ pub(crate) struct Work<'a, const N: usize> {
     pub(crate) introduction: &'static str,
     /// What there are so many of.
     pub(crate) sizes_of: &'static str,
+    /// What the figures count, in short.
+    pub(crate) unit: &'static str,
     pub(crate) decimals: usize,
     pub(crate) operations: &'a [Operation; N],
     pub(crate) candidates: &'a [Candidate<N>],
@@ -107,7 +109,7 @@ impl<const N: usize> Work<'_, N> {
                 .collect(),
         };
         let charts = self.operations.iter().enumerate().map(|(operation, description)| Chart {
-            title: format!("{}, ns (minimum)", description.name),
+            title: format!("{}, {} (minimum)", description.name, self.unit),
             x_label: self.sizes_of.into(),
             y_scale: Scale::Log,
             lines: (0..self.candidates.len()).map(|index| line(operation, index)).collect(),

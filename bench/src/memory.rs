@@ -18,6 +18,17 @@ pub fn private_bytes(pids: &[u32]) -> io::Result<u64> {
         .sum()
 }
 
+/// Bytes that a process has in memory, page tables included.
+///
+/// # Errors
+/// When it is not there.
+pub fn resident_bytes(pid: u32) -> io::Result<u64> {
+    // Not `VmRSS`, which is a sum of what each core has last said.
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    Ok(field(&rollup, "Rss:")? + field(&status, "VmPTE:")?)
+}
+
 /// Bytes of small objects that the kernel has, for everybody: sockets, files, epoll items, requests.
 ///
 /// # Errors

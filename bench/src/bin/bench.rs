@@ -24,6 +24,7 @@ use harness::slow_reader::{self, SlowReader};
 use harness::w2::{self, W2};
 use harness::w3::{self, W3};
 use harness::w4::{self, W4};
+use harness::w6::parked::{self, Parked};
 use harness::w6::{self, W6};
 use harness::w7::{self, W7};
 use harness::w8::{self, W8};
@@ -65,6 +66,9 @@ enum Work {
     SlowReader(SlowReader),
     /// All of them, with their defaults.
     All,
+    /// A part of W6, in a process of its own.
+    #[command(hide = true)]
+    Parked(Parked),
 }
 
 /// The names of the works.
@@ -97,6 +101,7 @@ fn run(options: &Options, work: &Work) -> io::Result<()> {
         Work::W13(work) => w13::run(options, work),
         Work::W14(work) => w14::run(options, work),
         Work::SlowReader(work) => slow_reader::run(options, work),
+        Work::Parked(work) => parked::run(work),
         Work::All => ALL.iter().try_for_each(|name| {
             // Parsing the bare name is what fills in the defaults.
             run(options, &Arguments::parse_from(["bench", name]).work)

@@ -228,6 +228,7 @@ pub(super) fn work(cores: [usize; 2]) -> Work<'static, { OPERATIONS.len() }> {
         introduction: "Nanoseconds per operation, minimum / median of the repetitions, by what the channel holds \
                        at most. Two threads, each on a core of its own.",
         sizes_of: "limit",
+        unit: "ns",
         decimals: 0,
         operations: &OPERATIONS,
         candidates: CANDIDATES,

@@ -3,7 +3,7 @@
 //!
 //! First one thread, one core, no scheduler: what is measured is the stack and the jump. All candidates use stacks
 //! of [`STACK_BYTES`] that were used before, since a new one is a page fault, whoever asks for it. Then schedulers
-//! (`tasks.rs`), and channels between two threads (`between.rs`).
+//! (`tasks.rs`), channels between two threads (`between.rs`), and the memory of those who are parked (`parked.rs`).
 
 mod between;
 #[cfg(feature = "coracle")]
@@ -13,6 +13,7 @@ mod coracle_generator;
 mod corosensei;
 mod generator;
 mod measure;
+pub mod parked;
 mod tasks;
 #[cfg(feature = "coracle")]
 mod tasks_coracle;
@@ -40,6 +41,9 @@ pub struct W6 {
     /// What the channels between two threads hold at most.
     #[arg(long, value_delimiter = ',', default_value = "0,1,16,128,1024")]
     limits: Vec<usize>,
+    /// Numbers of parked coroutines whose memory is measured. A million need 5 GB.
+    #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000")]
+    parked: Vec<usize>,
 }
 
 /// Where coroutines come from.
@@ -97,13 +101,15 @@ pub fn run(options: &Options, w6: &W6) -> io::Result<()> {
                        coroutines that take turns. One thread, no scheduler, stacks of 64 KiB that were \
                        used before.",
         sizes_of: "coroutines",
+        unit: "ns",
         decimals: 2,
         operations: &OPERATIONS,
         candidates: CANDIDATES,
     };
     work.run(options, &w6.coroutines)?;
     tasks::work(TASKS).run(options, &w6.coroutines)?;
-    between::work([options.server_core, options.load_core]).run(options, &w6.limits)
+    between::work([options.server_core, options.load_core]).run(options, &w6.limits)?;
+    parked::work().run(options, &w6.parked)
 }
 
 /// What every candidate has to get right; a benchmark of a wrong answer is worth nothing.

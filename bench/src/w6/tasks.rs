@@ -59,6 +59,7 @@ pub(super) fn work(
                        coroutines. One thread with a scheduler on one core; of OS threads, as many threads on \
                        one core.",
         sizes_of: "coroutines",
+        unit: "ns",
         decimals: 1,
         operations: &OPERATIONS,
         candidates,

@@ -78,6 +78,7 @@ pub fn run(options: &Options, w7: &W7) -> io::Result<()> {
         introduction: "Nanoseconds per operation, minimum / median of the repetitions, by the number of pending \
                        timers. Deadlines lie at random within a minute.",
         sizes_of: "pending timers",
+        unit: "ns",
         decimals: 1,
         operations: &OPERATIONS,
         candidates: CANDIDATES,

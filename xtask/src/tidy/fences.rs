@@ -81,6 +81,7 @@ const FENCED: &[(&str, &str)] = &[
     ("bench/src/single_step.rs", "ptrace(2)"),
     ("bench/src/bin/ping.rs", "the load generator's own system calls"),
     ("bench/src/raw_uring.rs", "the limit server"),
+    ("bench/src/w6/parked.rs", "may's spawn is unsafe"),
     ("bench/src/w6/tasks_may.rs", "may's spawn is unsafe"),
     ("bench/peers/may-echo/src/main.rs", "may's spawn is unsafe"),
 ];
