@@ -1,4 +1,4 @@
 //! A path may be anything: its segments are decoded once, and stay as many.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| coracle_http::fuzzing::path(text));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| coracle_http::fuzzing::enter("http_paths", bytes));

@@ -1,4 +1,4 @@
 //! Values of headers may be anything: tags, credentials, media types, codings.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| coracle_http::fuzzing::values(text));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| coracle_http::fuzzing::enter("http_values", bytes));

@@ -25,6 +25,9 @@ pub(crate) struct Settings {
     /// How often the contract suite runs.
     #[arg(long, default_value_t = 50)]
     contract: u32,
+    /// Seconds for each target of the fuzzers.
+    #[arg(long, default_value_t = 600)]
+    fuzz: u32,
     /// Only steps whose name contains this; the page is then not written.
     #[arg(long)]
     only: Option<String>,
@@ -126,6 +129,10 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     thread.env("TSAN_OPTIONS", "suppressions=../../xtask/thread-sanitizer.supp");
     steps.push(once("thread sanitizer", thread));
 
+    let fuzz = ["xtask", "fuzz", "--address", "--seconds", &settings.fuzz.to_string()];
+    steps.push(once("fuzzing", command::cargo(root, &fuzz)));
+    steps.push(once("conformance", command::cargo(root, &["xtask", "conformance"])));
+
     let oldest = oldest_compiler(root)?;
     let toolchains = command::output(&mut command::new(root, "rustup", &["toolchain", "list"]));
     if toolchains.is_ok_and(|list| list.lines().any(|line| line.starts_with(&oldest))) {
@@ -194,6 +201,8 @@ fn is_worth_keeping(line: &str) -> bool {
         || line.contains("FAILED")
         || (line.contains("seed") && !line.starts_with("test "))
         || line.contains("parked coroutines:")
+        || line.contains(": nothing found in ")
+        || line.starts_with("passed: ")
 }
 
 /// What the results depend on.

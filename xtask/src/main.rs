@@ -1,10 +1,12 @@
-//! The repository's own tasks: `cargo xtask tidy`, `bench`, `full`, `ci`.
+//! The repository's own tasks: `cargo xtask tidy`, `bench`, `conformance`, `fuzz`, `full`, `ci`.
 //!
 //! Whatever a machine does for this repository is a command here that a person can run at home.
 
 mod bench;
 mod command;
+mod conformance;
 mod full;
+mod fuzz;
 mod tidy;
 mod tree;
 
@@ -30,6 +32,10 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "all")]
         arguments: Vec<String>,
     },
+    /// Programs that are not ours judge our servers, and each verdict is told.
+    Conformance(conformance::Settings),
+    /// Let the parsers have any input; without a name, all of them.
+    Fuzz(fuzz::Settings),
     /// Everything that is too long for continuous integration; writes docs/full-runs/DATE.md.
     Full(full::Settings),
     /// What continuous integration runs: `.ci/run`.
@@ -41,6 +47,8 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Bench { arguments } => bench::run(&root, &arguments),
+        Task::Conformance(settings) => conformance::run(&root, &settings),
+        Task::Fuzz(settings) => fuzz::run(&root, &settings),
         Task::Full(settings) => full::run(&root, &settings),
         Task::Ci => ci(&root),
     };

@@ -7,7 +7,7 @@
 pub(crate) mod answer;
 pub(crate) mod chunks;
 pub(crate) mod head;
-mod target;
+pub(crate) mod target;
 
 pub(crate) use crate::refusal::Refusal;
 

@@ -168,10 +168,25 @@ pub fn values(value: &str) {
     if let Some(kind) = MediaType::parse(value) {
         let _ = (kind.is_json(), kind.param("boundary"));
     }
-    if let Some(coding) = AcceptEncoding::parse([value]).choose(&Coding::ALL) {
-        let value = value.to_ascii_lowercase();
-        assert!(value.contains(coding.name()) || value.contains('*'), "nobody has asked for it");
-    }
+}
+
+/// A coding that is chosen is the best of those that are accepted; and two fields are one list.
+///
+/// # Panics
+/// When it is not.
+pub fn accept_encoding(value: &[u8]) {
+    let peer = AcceptEncoding::parse([value]);
+    let (front, behind) = match value.iter().position(|&byte| byte == b',') {
+        Some(at) => (&value[..at], &value[at + 1..]),
+        None => (value, &b""[..]),
+    };
+    assert_eq!(AcceptEncoding::parse([front, behind]), peer);
+    let Some(chosen) = peer.choose(&Coding::ALL) else { return };
+    let quality = peer.quality(chosen);
+    assert!((1..=1000).contains(&quality));
+    assert!(Coding::ALL.iter().all(|&other| peer.quality(other) <= quality));
+    let value = String::from_utf8_lossy(value).to_ascii_lowercase();
+    assert!(value.contains(chosen.name()) || value.contains('*'), "nobody has asked for it");
 }
 
 #[cfg(test)]
@@ -189,6 +204,7 @@ mod tests {
             super::cookies(&text);
             super::path(&text);
             super::values(&text);
+            super::accept_encoding(&bytes);
         }
     }
 }

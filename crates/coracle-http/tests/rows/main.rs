@@ -5,6 +5,7 @@
 
 mod bodies;
 mod client;
+mod dripping;
 mod handlers;
 #[allow(dead_code)]
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
@@ -135,6 +136,12 @@ suite! {
             j4_times_are_exact,
             j4_body_that_drips_is_cut,
             j4_reader_that_drips_is_cut,
+        }
+        dripping::{
+            j4_bodies_that_drip_are_cut,
+            j4_small_chunks_that_drip_are_cut,
+            j4_chunk_extensions_that_drip_are_cut,
+            j4_trailers_that_drip_are_cut,
         }
         slow_clients::{
             j4_reader_that_drips_and_talks_is_cut_while_it_is_closed,

@@ -1,0 +1,75 @@
+//! Row J4: bodies that come a byte a second, wherever in them that is: never silent for long, and never done.
+
+use crate::client::Client;
+use crate::harness::Harness;
+use coracle_http::{App, IntoResponse, Plan, Request, Response};
+use coracle_loop::demux::Operation;
+use std::io::{self, Read};
+use std::time::Duration;
+
+/// Longer than any default lets them go on.
+const PATIENCE_SECONDS: u32 = 120;
+
+/// Reads the body, all at once or while it comes.
+struct Count {
+    streamed: bool,
+}
+
+impl App for Count {
+    fn call(&self, req: &Request<'_>) -> Response {
+        let count = || -> io::Result<String> {
+            let mut body = Vec::new();
+            req.body_reader().read_to_end(&mut body)?;
+            Ok(body.len().to_string())
+        };
+        count().into_response()
+    }
+
+    fn plan(&self, _: &Request<'_>) -> Plan {
+        if self.streamed { Plan::default().streamed() } else { Plan::default() }
+    }
+}
+
+/// Sends `begin` at once and a byte of `rest` a second, over and over: after how many it was cut, with 408.
+fn cut_after(h: &Harness, streamed: bool, begin: &str, rest: &str) -> u32 {
+    let client = Client::of(h, Count { streamed });
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{begin}"));
+    let mut seconds = 0;
+    for byte in rest.bytes().cycle() {
+        h.run_for(Duration::from_secs(1));
+        seconds += 1;
+        let send = Operation::Send { socket: client.socket, payload: vec![byte].into() };
+        if client.service.stats().timed_out > 0 || h.operate(send).result.is_err() {
+            break;
+        }
+        assert!(seconds < PATIENCE_SECONDS, "it is never cut: {begin:?}, streamed: {streamed}");
+    }
+    assert_eq!(client.head().status, 408, "{begin:?}, streamed: {streamed}");
+    assert_eq!(client.service.stats().timed_out, 1, "{begin:?}, streamed: {streamed}");
+    seconds
+}
+
+fn is_cut(h: &Harness, begin: &str, rest: &str) {
+    for streamed in [false, true] {
+        let seconds = cut_after(h, streamed, begin, rest);
+        assert!((20..30).contains(&seconds), "{begin:?}, streamed: {streamed}: {seconds} s");
+    }
+}
+
+pub(crate) fn j4_bodies_that_drip_are_cut(h: &Harness) {
+    is_cut(h, "Content-Length: 100000\r\n\r\n", "x");
+    is_cut(h, "Transfer-Encoding: chunked\r\n\r\nfff\r\n", "x");
+}
+
+pub(crate) fn j4_small_chunks_that_drip_are_cut(h: &Harness) {
+    is_cut(h, "Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n");
+}
+
+pub(crate) fn j4_chunk_extensions_that_drip_are_cut(h: &Harness) {
+    is_cut(h, "Transfer-Encoding: chunked\r\n\r\n5;a=", "x");
+}
+
+pub(crate) fn j4_trailers_that_drip_are_cut(h: &Harness) {
+    is_cut(h, "Transfer-Encoding: chunked\r\n\r\n5\r\nahoy!\r\n0\r\n", "A: b\r\n");
+    is_cut(h, "Transfer-Encoding: chunked\r\n\r\n0\r\nX-Slow: ", "x");
+}

@@ -1,0 +1,281 @@
+//! The judges: how each is asked, and what it must have said.
+
+use super::Verdict;
+use super::server::{Programs, Server};
+use crate::command;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// A program that is not ours, and what it has to say about a server.
+pub(super) struct Judge {
+    pub(super) name: &'static str,
+    /// Succeeds when it is there.
+    pub(super) present: &'static [&'static str],
+    /// Debian's package.
+    pub(super) package: &'static str,
+    /// Whether it takes seconds.
+    pub(super) quick: bool,
+    /// Or the first alone, because it says the same of all of them.
+    pub(super) every_backend: bool,
+    pub(super) run: fn(&Path, &Programs, &str) -> Verdict,
+}
+
+/// All of them.
+pub(super) const JUDGES: &[Judge] = &[
+    Judge {
+        name: "curl",
+        present: &["curl", "--version"],
+        package: "curl",
+        quick: true,
+        every_backend: true,
+        run: curl,
+    },
+    Judge {
+        name: "h11",
+        present: &[PYTHON, "-c", "import h11"],
+        package: "python3-h11",
+        quick: true,
+        every_backend: true,
+        run: h11,
+    },
+    Judge {
+        name: "ab",
+        present: &["ab", "-V"],
+        package: "apache2-utils",
+        quick: true,
+        every_backend: true,
+        run: ab,
+    },
+    Judge {
+        name: "wrk",
+        present: &["which", "wrk"],
+        package: "wrk",
+        quick: true,
+        every_backend: true,
+        run: wrk,
+    },
+    Judge {
+        name: "slowhttptest",
+        present: &["which", "slowhttptest"],
+        package: "slowhttptest",
+        quick: false,
+        every_backend: true,
+        run: slowhttptest,
+    },
+    Judge {
+        name: "chromium",
+        present: &["chromium", "--version"],
+        package: "chromium",
+        quick: false,
+        every_backend: false,
+        run: chromium,
+    },
+];
+
+/// Debian's own, for which Debian's packages are.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// `ab` without `-k` may need so long for a request: a server that does not close lets it wait for seconds.
+const LIMIT_AB_MILLISECONDS: f64 = 50.0;
+
+fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let server = programs.echo(backend, &[])?;
+    let mut asked = 0;
+    for version in ["--http1.0", "--http1.1"] {
+        let mut ask = |arguments: &[&str], path: &str| {
+            asked += 1;
+            let mut curl = Command::new("curl");
+            curl.args([
+                "--silent",
+                "--show-error",
+                "--fail",
+                "--noproxy",
+                "*",
+                "--max-time",
+                "60",
+                version,
+            ]);
+            command::output(curl.args(arguments).arg(server.url(path)))
+        };
+        let told = |text: &str, part: &str| match text.contains(part) {
+            true => Ok(()),
+            false => Err(format!("{version}: {part} is not in {text}")),
+        };
+        let number = if version == "--http1.0" { "Http10" } else { "Http11" };
+        told(
+            &ask(&[], "/a?b=c")?,
+            &format!("\"path\":\"/a\",\"query\":\"b=c\",\"version\":\"{number}\""),
+        )?;
+        told(&ask(&["--data", "ahoy"], "/post")?, "\"body\":\"ahoy\"")?;
+        told(&ask(&["--request", "BREW"], "/pot")?, "\"method\":\"BREW\"")?;
+        told(&ask(&["--head"], "/")?, "content-type: application/json")?;
+        told(&ask(&["--form", "a=ahoy"], "/form")?, "ahoy")?;
+        let body = "x".repeat(600_000);
+        let large = std::env::temp_dir().join(format!("coracle-curl-{}", std::process::id()));
+        fs::write(&large, &body).map_err(|why| why.to_string())?;
+        let from = format!("@{}", large.display());
+        // Of this size, curl expects 100 Continue by itself (of 1.1).
+        let uploaded = ask(&["--data-binary", &from, "--header", "Expect: 100-continue"], "/?raw");
+        let _ = fs::remove_file(&large);
+        if uploaded? != body {
+            return Err(format!("{version}: a body of {} bytes came back as another", body.len()));
+        }
+        if version == "--http1.1" {
+            told(
+                &ask(&["--data", "ahoy", "--header", "Transfer-Encoding: chunked"], "/")?,
+                "\"body\":\"ahoy\"",
+            )?;
+            let url = server.url("/second");
+            let two = ask(&["--write-out", "%{num_connects}", &url], "/first")?;
+            told(&two, "/second")?;
+            if !two.ends_with('0') {
+                return Err(format!("the connection was not used twice: {two}"));
+            }
+        }
+    }
+    server.end()?;
+    Ok(format!("{asked} requests in HTTP/1.0 and 1.1"))
+}
+
+fn h11(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let server = programs.echo(backend, &[])?;
+    let mut python = Command::new(PYTHON);
+    python.arg(root.join("xtask/judges/strict_peer.py"));
+    python.args([server.address.ip().to_string(), server.address.port().to_string()]);
+    let output = python.output().map_err(|why| format!("{PYTHON}: {why}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    server.end()?;
+    match output.status.success() {
+        true => Ok(text),
+        false => Err(format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn ab(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let server = programs.hello(backend)?;
+    let text =
+        command::output(Command::new("ab").args(["-n", "400", "-c", "16", &server.url("/")]))?;
+    server.end()?;
+    let number = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        let word = line.and_then(|line| line[name.len()..].split_whitespace().next());
+        word.and_then(|word| word.parse::<f64>().ok()).ok_or(format!("no {name} in {text}"))
+    };
+    let (complete, failed) = (number("Complete requests:")?, number("Failed requests:")?);
+    // The mean of one connection, not of all together.
+    let milliseconds = number("Time per request:")?;
+    match complete == 400.0 && failed == 0.0 && milliseconds < LIMIT_AB_MILLISECONDS {
+        true => Ok(format!("400 requests without -k, {milliseconds} ms each")),
+        false => Err(text),
+    }
+}
+
+fn wrk(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let server = programs.hello(backend)?;
+    let mut wrk = Command::new("wrk");
+    wrk.args(["--threads", "1", "--connections", "32", "--duration", "1s", &server.url("/")]);
+    let text = command::output(&mut wrk)?;
+    server.end()?;
+    let wrong = ["Socket errors", "Non-2xx"].iter().find(|words| text.contains(**words));
+    let requests = text.lines().find_map(|line| line.trim().split_once(" requests in "));
+    match (wrong, requests) {
+        (None, Some((requests, _))) if requests != "0" => {
+            Ok(format!("{requests} requests in a second"))
+        }
+        _ => Err(text),
+    }
+}
+
+/// Four kinds of slow clients, all of which have to be gone before the test is over, while others are served.
+fn slowhttptest(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let site = std::env::temp_dir().join(format!("coracle-slow-{}", std::process::id()));
+    fs::create_dir_all(&site).map_err(|why| format!("{}: {why}", site.display()))?;
+    fs::write(site.join("large.bin"), vec![0; 16 << 20]).map_err(|why| why.to_string())?;
+    let limits = ["--header-timeout", "2", "--body-timeout", "2", "--idle-timeout", "2"];
+    let verdict = (|| {
+        let echo = || programs.echo(backend, &limits);
+        attack("header", echo()?, "/", &["-H", "-i", "1", "-l", "30"])?;
+        attack("body", echo()?, "/", &["-B", "-i", "1", "-s", "8192", "-l", "30"])?;
+        attack("ranges", echo()?, "/", &["-R", "-l", "30"])?;
+        // Eight bytes a second; a client has half a minute to show that it reads.
+        let reader = ["-X", "-n", "1", "-w", "512", "-y", "1024", "-z", "8", "-l", "120"];
+        attack("reader", programs.serve(backend, &site)?, "/large.bin", &reader)?;
+        Ok("200 each with slow headers, bodies, ranges and readers are gone in time".to_owned())
+    })();
+    let _ = fs::remove_dir_all(&site);
+    verdict
+}
+
+/// Two hundred clients of one kind.
+fn attack(name: &str, server: Server, path: &str, options: &[&str]) -> Result<(), String> {
+    let mut test = Command::new("slowhttptest");
+    test.args(["-c", "200", "-r", "200", "-p", "5", "-x", "10"]).args(options);
+    let text = plain(&command::output(test.args(["-u", &server.url(path)]))?);
+    server_answers(&server)?;
+    server.end()?;
+    let available = text.lines().filter(|line| line.contains("service available:"));
+    let last = text.lines().rev().take(40).collect::<Vec<_>>();
+    let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+    if available.clone().count() == 0 || available.into_iter().any(|line| line.contains("NO")) {
+        return Err(format!("{name}: others were not served\n{last}"));
+    }
+    match text.contains("No open connections left") {
+        true => Ok(()),
+        false => Err(format!("{name}: some were never cut\n{last}")),
+    }
+}
+
+/// Without colours.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\u{1b}') {
+        plain.push_str(&rest[..at]);
+        let end = rest[at..]
+            .find(|c: char| c.is_ascii_alphabetic())
+            .map_or(rest.len(), |end| at + end + 1);
+        rest = &rest[end..];
+    }
+    plain + rest
+}
+
+fn server_answers(server: &Server) -> Result<(), String> {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "20"]);
+    command::output(curl.arg(server.url("/"))).map(drop)
+}
+
+fn chromium(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let directory = std::env::temp_dir().join(format!("coracle-chromium-{}", std::process::id()));
+    let (site, profile) = (directory.join("site"), directory.join("profile"));
+    fs::create_dir_all(&site).map_err(|why| format!("{}: {why}", site.display()))?;
+    let server = programs.serve(backend, &site)?;
+    let mut chromium = Command::new("chromium");
+    chromium.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--dump-dom",
+    ]);
+    chromium.arg(format!("--user-data-dir={}", profile.display())).arg(server.url("/"));
+    let page = command::output(&mut chromium);
+    let _ = fs::remove_dir_all(&directory);
+    server.end()?;
+    let page = page?;
+    match page.contains("<h1>It floats.</h1>") {
+        true => Ok("the welcome page is shown".to_owned()),
+        false => Err(page),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_taken_out() {
+        assert_eq!(plain("\u{1b}[1;32mconnected:\u{1b}[0m 0"), "connected: 0");
+    }
+}
