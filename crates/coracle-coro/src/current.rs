@@ -150,8 +150,8 @@ unsafe fn go_on_landed(landing: NonNull<Landing>) {
     unsafe { go_on(frame) };
 }
 
-/// Runs a coroutine whose operation has landed, unless something else has ended its wait. Nothing of a descriptor's
-/// is held here: the coroutine may be its last owner, and drop it.
+/// Runs a coroutine whose operation has landed, unless something else has ended its wait. Nothing of a
+/// descriptor's is held here: the coroutine may be its last owner, and drop it.
 ///
 /// # Safety
 /// This is a turn of its loop, and it has not gone on since it waits for what has landed.

@@ -124,8 +124,8 @@ use std::time::{Duration, Instant};
 ///    dropped; running out of buffers is a pause until one is back, never an error, and whoever keeps many
 ///    is given copies, so that a pause is over when the turn is. *Into memory* the
 ///    operation owns, or that a parked coroutine lends ([awaited](Demux::await_receive), it ends as an
-///    operation does, but without a token: 4, 5 and 7 hold for it, too). *Readiness* ([`Operation::Poll`]), for foreign
-///    code that does its own I/O.
+///    operation does, but without a token: 4, 5 and 7 hold for it, too). *Readiness*
+///    ([`Operation::Poll`]), for foreign code that does its own I/O.
 /// 7. **Order.** At most one receiving (accept, receive, receive message) and one sending operation
 ///    (connect, send, send message, send file) in flight per descriptor; a second one is refused with
 ///    `EALREADY`. Any number of polls. Sends try first; receives wait first unless the last one filled
@@ -232,10 +232,10 @@ pub trait Demux {
     /// Starts an operation.
     fn submit(&mut self, operation: Operation) -> Submitted;
 
-    /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait for
-    /// bytes. It takes the receiving place of its descriptor as an [`Operation::Receive`] does, and ends as one;
-    /// but it has no token, and its result lands where it is [awaited](Awaited). False in all other cases, and
-    /// then nothing was done: an `Operation::Receive` is to be [submitted](Demux::submit).
+    /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait
+    /// for bytes. It takes the receiving place of its descriptor as an [`Operation::Receive`] does, and ends as
+    /// one; but it has no token, and its result lands where it is [awaited](Awaited). False in all other cases,
+    /// and then nothing was done: an `Operation::Receive` is to be [submitted](Demux::submit).
     #[inline]
     fn await_receive(&mut self, _socket: Handle, _space: Space, _awaited: Awaited) -> bool {
         false
@@ -269,8 +269,8 @@ pub trait Demux {
     /// The next completion, if one is there. Does not wait.
     fn next(&mut self) -> Option<Completion>;
 
-    /// The same for who may have awaited receives in flight: is told, too, where one has landed. `next` passes over
-    /// those, but their results have landed all the same.
+    /// The same for who may have awaited receives in flight: is told, too, where one has landed. `next` passes
+    /// over those, but their results have landed all the same.
     #[inline]
     fn next_arrival(&mut self) -> Option<Arrival> {
         self.next().map(Arrival::Completion)

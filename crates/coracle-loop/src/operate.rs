@@ -78,9 +78,9 @@ impl Loop {
         submitted
     }
 
-    /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait for
-    /// bytes. What comes of it lands where it is awaited, and then that goes on, in a turn of the loop. False in
-    /// all other cases, and then nothing was done. Loop thread only.
+    /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait
+    /// for bytes. What comes of it lands where it is awaited, and then that goes on, in a turn of the loop.
+    /// False in all other cases, and then nothing was done. Loop thread only.
     #[inline]
     pub fn await_receive(&self, socket: Handle, space: Space, awaited: Awaited) -> bool {
         self.inner.demux.borrow_mut().await_receive(socket, space, awaited)

@@ -198,8 +198,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Parks until the operation has come to its final completion. If the caller is cancelled meanwhile, or `limit`
-    /// has passed, that is asked for.
+    /// Parks until the operation has come to its final completion. If the caller is cancelled meanwhile, or
+    /// `limit` has passed, that is asked for.
     fn wait_within(
         self,
         landing: &Landing,

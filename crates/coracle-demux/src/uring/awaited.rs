@@ -17,8 +17,8 @@ use slotmap::{Key, KeyData};
 use super::end::decode;
 use super::start::length;
 
-/// Marks the `user_data` of an awaited receive. No index of a descriptor, of a token or of the carrier is as large;
-/// those of the wake-up and of silent requests have it, but name no descriptor without it.
+/// Marks the `user_data` of an awaited receive. No index of a descriptor, of a token or of the carrier is as
+/// large; those of the wake-up and of silent requests have it, but name no descriptor without it.
 pub(super) const AWAITED: u64 = 1 << 30;
 
 /// The descriptor that the completion of an awaited receive is about.

@@ -76,6 +76,10 @@ impl Lender {
     }
 }
 
+/// Counts that somebody was told.
+///
+/// # Safety
+/// The landing is that of a [`Place`], and this is the pointer of that.
 unsafe fn tell(landing: NonNull<Landing>) {
     // SAFETY: the landing is the first field of a `Place`, whose pointer this is.
     let told = unsafe { &landing.cast::<Place>().as_ref().told };
