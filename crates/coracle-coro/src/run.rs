@@ -107,7 +107,12 @@ struct Looking<'a>(&'a Loop, Hook);
 
 impl Looking<'_> {
     fn begin(lp: &Loop) -> Looking<'_> {
-        let look = |lp: &Loop| Scheduler::of(lp).look_for_deadlock(lp);
+        let scheduler = Rc::downgrade(&Scheduler::of(lp));
+        let look = move |lp: &Loop| {
+            if let Some(scheduler) = scheduler.upgrade() {
+                scheduler.look_for_deadlock(lp);
+            }
+        };
         Looking(lp, lp.on_turn(HookKind::Idle, look))
     }
 }

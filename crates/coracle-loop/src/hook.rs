@@ -30,6 +30,18 @@ impl Hooks {
     fn find(&mut self, id: Hook) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
+
+    /// The next of a kind that was added after `last`, up to `newest`, and its callback, unless it is being called.
+    fn take_next(
+        &mut self,
+        kind: HookKind,
+        last: u64,
+        newest: u64,
+    ) -> Option<(Hook, Option<Callback>)> {
+        let due =
+            |entry: &&mut Entry| entry.kind == kind && entry.id.0 > last && entry.id.0 <= newest;
+        self.entries.iter_mut().find(due).map(|entry| (entry.id, entry.callback.take()))
+    }
 }
 
 /// A hook that is being called. Puts it back afterwards, also after a panic, unless it was removed.
@@ -85,26 +97,27 @@ impl Loop {
         found
     }
 
-    /// Calls the hooks of a kind. False if there are none.
+    /// Calls the hooks of a kind that are there now, in the order they were added. False if there are none.
     #[inline]
     pub(crate) fn run_hooks(&self, kind: HookKind) -> bool {
-        let any = self.inner.hooks.borrow().entries.iter().any(|entry| entry.kind == kind);
+        let hooks = self.inner.hooks.borrow();
+        let newest = hooks.count;
+        let any = hooks.entries.iter().any(|entry| entry.kind == kind);
         if any {
-            self.call_hooks(kind);
+            drop(hooks);
+            self.call_hooks(kind, newest);
         }
         any
     }
 
     #[inline(never)]
-    fn call_hooks(&self, kind: HookKind) {
-        let ids: Vec<Hook> = (self.inner.hooks.borrow().entries.iter())
-            .filter(|entry| entry.kind == kind)
-            .map(|entry| entry.id)
-            .collect();
-        for id in ids {
-            let mut hooks = self.inner.hooks.borrow_mut();
-            let callback = hooks.find(id).and_then(|entry| entry.callback.take());
-            drop(hooks);
+    fn call_hooks(&self, kind: HookKind, newest: u64) {
+        let mut last = 0;
+        loop {
+            // By number, and not by place: a hook may add others and remove any.
+            let next = self.inner.hooks.borrow_mut().take_next(kind, last, newest);
+            let Some((id, callback)) = next else { return };
+            last = id.0;
             if let Some(callback) = callback {
                 let mut call = Call { lp: self, id, callback: Some(callback) };
                 call.callback.as_mut().expect("it was put there")(self);
