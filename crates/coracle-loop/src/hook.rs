@@ -31,7 +31,8 @@ impl Hooks {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// The next of a kind that was added after `last`, up to `newest`, and its callback, unless it is being called.
+    /// The next of a kind that was added after `last`, up to `newest`; and its callback, unless that is being
+    /// called.
     fn take_next(
         &mut self,
         kind: HookKind,
