@@ -16,8 +16,8 @@ pub(crate) struct Operation {
     pub(crate) meaning: &'static str,
 }
 
-/// A candidate: its name, and the measurement compiled for it. It gives a figure for each operation, or no number if
-/// it has no such operation.
+/// A candidate: its name, and the measurement compiled for it. It gives a figure for each operation, or no number
+/// if it has no such operation.
 pub(crate) struct Candidate<const N: usize> {
     pub(crate) name: &'static str,
     pub(crate) measure: fn(size: usize) -> [f64; N],

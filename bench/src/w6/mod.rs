@@ -3,7 +3,8 @@
 //!
 //! First one thread, one core, no scheduler: what is measured is the stack and the jump. All candidates use stacks
 //! of [`STACK_BYTES`] that were used before, since a new one is a page fault, whoever asks for it. Then schedulers
-//! (`tasks.rs`), channels between two threads (`between.rs`), and the memory of those who are parked (`parked.rs`).
+//! (`tasks.rs`), channels between two threads (`between.rs`), and the memory of those who are parked
+//! (`parked.rs`).
 
 mod between;
 #[cfg(feature = "coracle")]

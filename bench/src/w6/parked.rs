@@ -1,5 +1,5 @@
-//! What parked coroutines cost in memory. Every measurement is a process of its own: what one has left would be used
-//! again by the next, and not be counted.
+//! What parked coroutines cost in memory. Every measurement is a process of its own: what one has left would be
+//! used again by the next, and not be counted.
 #![allow(unsafe_code)]
 
 use std::future::pending;

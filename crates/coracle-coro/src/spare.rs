@@ -1,5 +1,5 @@
-//! Tasks that are over and wait for another coroutine to be made of them: the last is taken first. A list that runs
-//! through the tasks themselves.
+//! Tasks that are over and wait for another coroutine to be made of them: the last is taken first. A list that
+//! runs through the tasks themselves.
 
 use crate::task::Listed;
 use std::cell::Cell;

@@ -172,7 +172,8 @@ impl Task {
         unsafe { &*self.link.get().cast::<Frame>() }
     }
 
-    /// The wait with this ticket has ended: if it is still in it, it is ready to go on. Only in a turn of its loop.
+    /// The wait with this ticket has ended: if it is still in it, it is ready to go on. Only in a turn of its
+    /// loop.
     #[inline]
     pub(crate) fn go_on(&self, ticket: u64) {
         if self.ticket.get() == ticket {
@@ -244,8 +245,8 @@ impl Drop for Task {
     }
 }
 
-/// A task that the table of its scheduler has. It is not counted, so that it costs nothing to hand it on: the table
-/// has a task until its coroutine is over and it is in no list, and nobody uses one of these any longer.
+/// A task that the table of its scheduler has. It is not counted, so that it costs nothing to hand it on: the
+/// table has a task until its coroutine is over and it is in no list, and nobody uses one of these any longer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listed(NonNull<Task>);
 

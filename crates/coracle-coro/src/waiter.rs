@@ -131,7 +131,8 @@ impl Waiter {
         in_a_moment(|| self.sleeper.outcome(self.ticket)).is_some()
     }
 
-    /// Until woken, or `deadline`. A wake that came before is not lost. Always inlined, as all that a switch lies in.
+    /// Until woken, or `deadline`. A wake that came before is not lost. Always inlined, as all that a switch
+    /// lies in.
     #[inline(always)]
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Woken {
         current::with(|frame| match frame {
@@ -223,8 +224,8 @@ impl Waiter {
     }
 }
 
-/// What `look` finds, if it does so in a moment, because of another thread. Not if there is anything better to do: for a
-/// coroutine, if another one is ready.
+/// What `look` finds, if it does so in a moment, because of another thread. Not if there is anything better to
+/// do: for a coroutine, if another one is ready.
 #[inline]
 pub(crate) fn in_a_moment<T>(look: impl FnMut() -> Option<T>) -> Option<T> {
     current::with(|frame| match frame {

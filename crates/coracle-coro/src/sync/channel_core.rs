@@ -605,8 +605,8 @@ const MEMORY: usize = 16;
 /// If it was not, it is tried again after so many waits.
 const DESPAIR: usize = 8;
 
-/// Whether it is worth while for those at one end to look for a moment, by what came of it lately. Only speed depends on
-/// it. It has a line of the processor's caches to itself, for it is of no interest to the other end.
+/// Whether it is worth while for those at one end to look for a moment, by what came of it lately. Only speed
+/// depends on it. It has a line of the processor's caches to itself, for it is of no interest to the other end.
 #[repr(align(64))]
 #[derive(Default)]
 struct Hope {

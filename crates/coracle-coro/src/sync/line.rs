@@ -51,7 +51,7 @@ impl Drop for Claimed {
 #[derive(Default)]
 pub(crate) struct Told {
     first: Option<Claimed>,
-    #[allow(clippy::box_collection)] // one word of what every wake-up makes and drops
+    #[allow(clippy::box_collection)] // to drop none of them is to look at one pointer
     rest: Option<Box<Vec<Claimed>>>,
 }
 
