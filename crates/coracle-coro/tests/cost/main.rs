@@ -19,9 +19,9 @@ type Operation = fn(u32);
 
 /// What is counted, and how many instructions it may take: a tenth more than it took.
 const OPERATIONS: [(&str, Operation, f64); 7] = [
-    ("spawn + run + join", spawns, 790.0),
+    ("spawn + run + join", spawns, 650.0),
     ("yield_now", yields, 127.0),
-    ("park + unpark, there and back", parks, 600.0),
+    ("park + unpark, there and back", parks, 495.0),
     ("message from hand to hand", messages_from_hand_to_hand, 875.0),
     ("message by a buffer", messages_by_a_buffer, 340.0),
     ("message there and back", messages_there_and_back, 1_780.0),
