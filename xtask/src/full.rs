@@ -129,6 +129,15 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     thread.env("TSAN_OPTIONS", "suppressions=../../xtask/thread-sanitizer.supp");
     steps.push(once("thread sanitizer", thread));
 
+    // Coroutines, threads and loops that wait for each other, with locks whose order the sanitizer can see. One test
+    // after the other: what is mapped where another thread's stack was looks like a race.
+    let mut waiting = sanitized(root, "thread", flags);
+    waiting.args(["-p", "coracle-coro", "--features", "coracle-coro/thread-sanitizer"]);
+    waiting.args(["--", "rows::", "--test-threads=1", "--skip", "signal"]);
+    waiting.args(["--skip", "s60_", "--skip", "s49_", "--skip", "s50_"]);
+    waiting.env("TSAN_OPTIONS", "suppressions=../../xtask/thread-sanitizer.supp");
+    steps.push(once("thread sanitizer, coroutines", waiting));
+
     let fuzz = ["xtask", "fuzz", "--address", "--seconds", &settings.fuzz.to_string()];
     steps.push(once("fuzzing", command::cargo(root, &fuzz)));
     steps.push(once("conformance", command::cargo(root, &["xtask", "conformance"])));

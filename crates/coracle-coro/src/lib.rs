@@ -152,6 +152,8 @@ pub mod sync;
 mod task;
 mod waiter;
 mod waits_for;
+#[cfg(feature = "thread-sanitizer")]
+mod watched;
 mod way;
 
 pub use big_stack::on_big_stack;

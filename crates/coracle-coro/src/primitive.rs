@@ -7,11 +7,17 @@ pub(crate) use coracle_loop::{Loop, LoopHandle, PostError};
 use std::cell::UnsafeCell;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
+#[cfg(not(feature = "thread-sanitizer"))]
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "thread-sanitizer")]
+pub(crate) use crate::watched::Lock;
+
 /// A lock for a few lines at a time, in which nothing runs that is not ours.
+#[cfg(not(feature = "thread-sanitizer"))]
 pub(crate) struct Lock<T>(Mutex<T>);
 
+#[cfg(not(feature = "thread-sanitizer"))]
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Lock<T> {
         Lock(Mutex::new(value))
