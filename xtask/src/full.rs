@@ -129,8 +129,8 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     thread.env("TSAN_OPTIONS", "suppressions=../../xtask/thread-sanitizer.supp");
     steps.push(once("thread sanitizer", thread));
 
-    // Coroutines, threads and loops that wait for each other, with locks whose order the sanitizer can see. One test
-    // after the other: what is mapped where another thread's stack was looks like a race.
+    // Coroutines, threads and loops that wait for each other, with locks whose order the sanitizer can see. One
+    // test after the other: what is mapped where another thread's stack was looks like a race.
     let mut waiting = sanitized(root, "thread", flags);
     waiting.args(["-p", "coracle-coro", "--features", "coracle-coro/thread-sanitizer"]);
     waiting.args(["--", "rows::", "--test-threads=1", "--skip", "signal"]);

@@ -67,9 +67,9 @@
 //! since the message is there or the lock is free, is counted: after 64 such operations in a row, the others that
 //! are ready go first, and now and then the loop's timers and sockets. That is also a moment at which a cancel or
 //! a [`timeout`] strikes: the next operation is an error, though it could have been done. So code that always
-//! finds something to do neither starves its loop nor outlives its end. Three things never fail for that: a lock that is
-//! free, so that clean-up can rely on it; the end of a coroutine that is over; a future that is ready. And what is
-//! called `try_…` never lets anybody run. A long calculation calls [`yield_now`].
+//! finds something to do neither starves its loop nor outlives its end. Three things never fail for that: a lock
+//! that is free, so that clean-up can rely on it; the end of a coroutine that is over; a future that is ready. And
+//! what is called `try_…` never lets anybody run. A long calculation calls [`yield_now`].
 //!
 //! ```
 //! use coracle_coro::{is_cancelled, run, spawn, sync::channel, yield_now};

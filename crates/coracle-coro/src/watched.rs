@@ -1,5 +1,5 @@
-//! The lock of `primitive.rs` for ThreadSanitizer, which does not see what std's own does when it is contended: that
-//! is compiled into std, without the sanitizer. So whoever unlocks says so once more, where it can be seen.
+//! The lock of `primitive.rs` for ThreadSanitizer, which does not see what std's own does when it is contended:
+//! that is compiled into std, without the sanitizer. So whoever unlocks says so once more, where it can be seen.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, Ordering};
