@@ -8,6 +8,7 @@ use super::facts::Fact;
 use super::{Phase, Shared};
 use crate::Status;
 use crate::h1::Refusal;
+use crate::idle::Wait;
 use coracle_loop::Loop;
 use coracle_net::Conn;
 use std::io;
@@ -83,7 +84,13 @@ impl Shared {
                 }
             }
             Phase::Head if conn.unsent_bytes() > 0 => self.watch(conn),
-            Phase::Head => conn.close(), // it has waited before
+            Phase::Head if self.facts.is(Fact::Ended) => conn.close(),
+            Phase::Head => {
+                // It has taken its last answer meanwhile, and may ask on.
+                self.disarm(conn);
+                self.begin_phase(conn);
+                self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
+            }
             Phase::Body => {
                 let Some(exchange) = self.exchange.take() else { return };
                 let deadline = self.body_deadline(self.since(), exchange.received());
@@ -153,9 +160,9 @@ impl Shared {
         if passed < self.site.settings.write_timeout {
             return false;
         }
-        if sent.saturating_sub(before)
-            < passed.as_secs() * u64::from(self.site.settings.min_send_rate)
-        {
+        let enough = passed.as_secs() * u64::from(self.site.settings.min_send_rate);
+        // Who has taken everything cannot take more.
+        if conn.unsent_bytes() > 0 && sent.saturating_sub(before) < enough {
             self.site.stats.count_timed_out();
             conn.abort();
             return true;

@@ -4,7 +4,10 @@ use super::{Middleware, Next, vary};
 use crate::body::Kind;
 use crate::{AcceptEncoding, Body, BodyWriter, Coding, MediaType, Request, Response, Status};
 use bytes::Bytes;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Shorter answers are not worth it.
 const LEAST_BYTES: u64 = 256;
@@ -12,8 +15,11 @@ const LEAST_BYTES: u64 = 256;
 /// Longer ones are compressed on a thread of the worker pool, in the meantime of which others are served.
 const OFFLOAD_BYTES: usize = 32 << 10;
 
-/// Longer ones, if they are in memory, are sent as they are: what they are compressed to is in memory, too.
+/// Longer ones, in memory or in a file, are sent as they are: they would have to be compressed for each client anew.
 const LIMIT_COMPRESSED_BYTES: u64 = 64 << 20;
+
+/// So much of a file is compressed at a time.
+const PIECE_BYTES: u64 = 128 << 10;
 
 /// A window of 128 KiB in zstd and 64 KiB in brotli, so that a stream costs no megabytes.
 const ZSTD_WINDOW: u32 = 17;
@@ -35,9 +41,11 @@ const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 /// assert!(response.body().len().unwrap() < 100);
 /// ```
 ///
-/// What is left as it is: bodies of fewer than 256 bytes or, in memory, more than 64 MiB, files, parts
-/// (`Content-Range`), what is coded already or says `Cache-Control: no-transform`, and all that is not text:
-/// images, archives. Streams are compressed while they are written; a flush goes through.
+/// What is left as it is: bodies of fewer than 256 bytes or more than 64 MiB, parts (`Content-Range`), what is coded
+/// already or says `Cache-Control: no-transform`, and all that is not text: images, archives. Streams are compressed
+/// while they are written; a flush goes through. Files that are too large to be in memory are compressed while they
+/// are sent, on threads of the worker pool, and not faster than the client takes them: each time anew, so compress
+/// beforehand what is asked for often.
 ///
 /// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
 /// (the attack is called BREACH). Leave such routes out.
@@ -79,8 +87,9 @@ impl Compression {
         let bounded = |len: u64| (self.least_bytes..=LIMIT_COMPRESSED_BYTES).contains(&len);
         match &body.0 {
             Kind::Static(_) | Kind::Bytes(_) | Kind::Vec(_) => body.len().is_some_and(bounded),
+            Kind::File { len, .. } => bounded(*len),
             Kind::Stream { len, .. } => len.is_none_or(|len| len >= self.least_bytes),
-            _ => false,
+            Kind::Upgrade(_) => false,
         }
     }
 }
@@ -109,6 +118,9 @@ impl Middleware for Compression {
             Kind::Bytes(bytes) => whole(coding, bytes),
             Kind::Vec(bytes) => whole(coding, bytes.into()),
             Kind::Stream { writer, .. } => Ok(Body::stream(move |out| stream(coding, writer, out))),
+            Kind::File { file, offset, len } => {
+                Ok(Body::stream(move |out| self::file(coding, file, offset, len, out)))
+            }
             other => Err(Body(other)),
         };
         match body {
@@ -160,6 +172,72 @@ fn stream(coding: Coding, writer: crate::body::Writer, out: &mut BodyWriter<'_>)
     let mut encoder = Encoder::new(coding, out)?;
     writer(&mut BodyWriter::new(&mut encoder))?;
     encoder.finish()
+}
+
+/// Compresses a file while it is sent: a piece is read and compressed on a thread of the worker pool when what came
+/// of the one before is on its way.
+fn file(
+    coding: Coding,
+    file: File,
+    offset: u64,
+    len: u64,
+    out: &mut BodyWriter<'_>,
+) -> io::Result<()> {
+    let compressed = Compressed::default();
+    let mut work = Some(Work { encoder: Encoder::new(coding, compressed.clone())?, file });
+    for at in (0..len).step_by(PIECE_BYTES as usize) {
+        let count = (len - at).min(PIECE_BYTES) as usize;
+        work = Some(elsewhere(work.take(), move |mut work| {
+            let mut piece = vec![0; count];
+            // If it has become shorter, that is an error, and the answer is cut off.
+            work.file.read_exact_at(&mut piece, offset + at)?;
+            work.encoder.write_all(&piece)?;
+            Ok(work)
+        })?);
+        out.write_all(&compressed.take())?;
+    }
+    elsewhere(work, |work| work.encoder.finish())?;
+    out.write_all(&compressed.take())
+}
+
+/// Does something with `work` on a thread of the worker pool, or here if nobody may wait for that.
+fn elsewhere<T: Send + 'static>(
+    work: Option<Work>,
+    task: impl FnOnce(Work) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let Some(work) = work else { return Err(io::ErrorKind::Other.into()) };
+    match coracle_coro::may_wait() {
+        true => coracle_coro::offload(move || task(work))?,
+        false => task(work),
+    }
+}
+
+/// A file that is being compressed.
+struct Work {
+    encoder: Encoder<Compressed>,
+    file: File,
+}
+
+/// What came of it and is not sent yet.
+#[derive(Clone, Default)]
+struct Compressed(Arc<Mutex<Vec<u8>>>);
+
+impl Compressed {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Compressed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 enum Encoder<W: Write> {

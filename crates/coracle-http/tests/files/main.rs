@@ -6,6 +6,7 @@
 #[allow(dead_code)]
 #[path = "../rows/client.rs"]
 mod client;
+mod compressing;
 mod directories;
 #[allow(dead_code)]
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
@@ -20,13 +21,14 @@ macro_rules! suite {
     (
         all: { $($all_file:ident :: { $($all:ident),* $(,)? })* }
         real: { $($real_file:ident :: { $($real:ident),* $(,)? })* }
+        sim: { $($sim_file:ident :: { $($sim:ident),* $(,)? })* }
     ) => {
         mod rows {
             suite!(@backend uring Uring $($($all_file $all)*)* $($($real_file $real)*)*);
             suite!(@backend epoll Epoll $($($all_file $all)*)* $($($real_file $real)*)*);
             suite!(@backend poll Poll $($($all_file $all)*)* $($($real_file $real)*)*);
             suite!(@backend select Select $($($all_file $all)*)* $($($real_file $real)*)*);
-            suite!(@backend sim Sim $($($all_file $all)*)*);
+            suite!(@backend sim Sim $($($all_file $all)*)* $($($sim_file $sim)*)*);
         }
     };
     (@backend $name:ident $backend:ident $($file:ident $case:ident)*) => {
@@ -49,9 +51,14 @@ suite! {
             n1_large_file_is_whole,
             n1_files_of_all_sizes_are_whole,
             n1_slow_reader_gets_more_than_fits_into_memory,
+            n1_reader_that_takes_nothing_is_cut,
             n1_file_that_is_cut_while_it_is_sent_cuts_the_connection,
             n1_file_that_is_replaced_while_it_is_sent_is_the_old_one,
             n1_client_that_goes_away_leaves_no_file_open,
+        }
+        compressing::{
+            j11_large_file_is_compressed_while_it_is_sent,
+            j11_file_that_is_cut_while_it_is_compressed_cuts_the_connection,
         }
         paths::{
             n2_no_path_leads_out,
@@ -78,12 +85,17 @@ suite! {
         }
     }
     real: {
-        sending::{
-            n1_long_download_is_not_taken_for_a_slow_one,
-            n1_reader_that_is_too_slow_is_cut,
-        }
         keeping::{
             n7_cold_file_does_not_hold_up_others,
+        }
+    }
+    sim: {
+        compressing::{
+            j11_client_that_does_not_read_has_nothing_compressed_for_it,
+        }
+        sending::{
+            n1_long_download_is_not_taken_for_a_slow_one,
+            n1_reader_that_takes_too_little_is_cut,
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::harness::Harness;
 use crate::site::{Site, pattern};
 use coracle_http::Settings;
+use coracle_loop::demux::{Operation, Outcome};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -65,50 +66,61 @@ pub(crate) fn n1_slow_reader_gets_more_than_fits_into_memory(h: &Harness) {
     assert_eq!(client.get("/nothing").status, 404, "the framing is whole");
 }
 
-/// The clock is looked at many times meanwhile, and each time enough of it was taken.
-pub(crate) fn n1_long_download_is_not_taken_for_a_slow_one(h: &Harness) {
+/// A large file, and a client that takes so many bytes of it each second, at most: how many it got until it had all
+/// of it or was cut, how many seconds that took, and whether it was cut.
+fn drip(h: &Harness, min_send_rate: u32, bytes_per_second: usize) -> (usize, u32, u64) {
     let site = Site::new();
-    let contents = pattern(48 << 20);
+    let contents = pattern(DRIPPED_BYTES);
     site.file("large", &contents);
-    site.file("small", "small");
-    let pause = Duration::from_secs(6); // which nothing short of a frozen machine fills
-    let settings = Settings { write_timeout: pause, min_send_rate: 1, ..Settings::default() };
+    let settings =
+        Settings { write_timeout: Duration::from_secs(6), min_send_rate, ..Settings::default() };
     let client = Client::with(h, settings, site.files());
-    assert_eq!(client.get("/small").text(), "small");
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
-    let mut received = Vec::new();
-    for _ in 0..80 {
-        received.extend_from_slice(&client.take(512 << 10));
-        h.run_for(Duration::from_millis(100));
+    let mut received = client.take_received();
+    let mut seconds = 0;
+    while received.len() < contents.len() && client.service.stats().timed_out == 0 {
+        h.run_for(Duration::from_secs(1));
+        seconds += 1;
+        let space = vec![0; bytes_per_second].into();
+        let finished = h.operate(Operation::Receive { socket: client.socket, space });
+        let Ok(Outcome::Count(count @ 1..)) = finished.result else { break };
+        received.extend_from_slice(&finished.payload.into_vec()[..count]);
     }
-    received.extend_from_slice(&client.take(contents.len() - received.len()));
-    assert!(received == contents, "{} bytes came", received.len());
+    assert!(contents.starts_with(&received), "every byte in its place");
+    (received.len(), seconds, client.service.stats().timed_out)
 }
 
-pub(crate) fn n1_reader_that_is_too_slow_is_cut(h: &Harness) {
+const DRIPPED_BYTES: usize = 256 << 10;
+
+/// The clock is looked at twenty times meanwhile, and each time enough of it was taken. In simulated time.
+pub(crate) fn n1_long_download_is_not_taken_for_a_slow_one(h: &Harness) {
+    // At the end it takes what is on its way, of which the server sees nothing.
+    let (bytes, seconds, timed_out) = drip(h, 500, 2000);
+    assert!(seconds >= 90, "{seconds}");
+    assert_eq!((bytes, timed_out), (DRIPPED_BYTES, 0));
+}
+
+/// In simulated time: it takes something each second, and too little.
+pub(crate) fn n1_reader_that_takes_too_little_is_cut(h: &Harness) {
+    let (bytes, seconds, timed_out) = drip(h, 500, 100);
+    assert!(bytes < DRIPPED_BYTES && seconds <= 80, "{bytes} bytes in {seconds} s");
+    assert_eq!(timed_out, 1);
+}
+
+/// It waits for as long as that takes: nothing is decided by how fast the machine is.
+pub(crate) fn n1_reader_that_takes_nothing_is_cut(h: &Harness) {
     let site = Site::new();
     let size = 64 << 20;
-    site.file("large", vec![7; size]);
-    let settings = Settings {
-        write_timeout: Duration::from_secs(2),
-        min_send_rate: 1_000_000_000,
-        ..Settings::default()
-    };
+    let path = site.file("sparse", "");
+    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(size).unwrap();
+    let settings = Settings { write_timeout: Duration::from_secs(1), ..Settings::default() };
     let client = Client::with(h, settings, site.files());
-    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send("GET /sparse HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
-    let mut received = 0;
-    loop {
-        let piece = client.take(512 << 10);
-        received += piece.len();
-        if piece.len() < 512 << 10 {
-            break;
-        }
-        h.run_for(Duration::from_millis(50));
-    }
-    assert!(received < size, "all of it came");
-    assert_eq!(client.service.stats().timed_out, 1);
+    let lp = h.lp.clone();
+    h.run_until(&client.server, move |server| server.with(&lp, |_| ()).is_none());
+    assert!((client.rest().len() as u64) < size, "what was on its way already, and no more");
 }
 
 pub(crate) fn n1_file_that_is_cut_while_it_is_sent_cuts_the_connection(h: &Harness) {

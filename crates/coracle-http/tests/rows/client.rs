@@ -86,6 +86,12 @@ impl<'a> Client<'a> {
         unread.drain(..count).collect()
     }
 
+    /// Takes what was received already.
+    #[allow(dead_code)] // not in all suites
+    pub(crate) fn take_received(&self) -> Vec<u8> {
+        self.unread.take()
+    }
+
     /// Takes what is before the end of the stream.
     pub(crate) fn rest(&self) -> Vec<u8> {
         while self.receive() {}
@@ -131,7 +137,8 @@ impl<'a> Client<'a> {
         Answer { status, head, body: Vec::new() }
     }
 
-    fn chunks(&self) -> Vec<u8> {
+    /// A body in chunks, to its end.
+    pub(crate) fn chunks(&self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
             let line = self.take_until("\r\n");
