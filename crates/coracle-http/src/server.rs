@@ -154,8 +154,8 @@ impl Server {
         self
     }
 
-    /// Calls `callback` on each loop's thread before it serves anybody, with the loop and its number: the place for
-    /// timers, signals and thread-local things. If there are several, in the order in which they were given.
+    /// Calls `callback` on each loop's thread before it serves anybody, with the loop and its number: the place
+    /// for timers, signals and thread-local things. If there are several, in the order in which they were given.
     ///
     /// ```
     /// use coracle_http::{Request, Server};

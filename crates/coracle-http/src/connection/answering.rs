@@ -9,8 +9,8 @@ use crate::h1::answer::{self, Context, Follow};
 use crate::idle::Wait;
 use crate::{IntoResponse, Response, Status, Version};
 use bytes::Bytes;
-use coracle_loop::Loop;
 use coracle_loop::demux::{Handle, Operation};
+use coracle_loop::{Loop, LoopHandle};
 use coracle_net::{Conn, Packet};
 use std::rc::Rc;
 use std::time::Instant;
@@ -187,7 +187,8 @@ impl Shared {
         self.phase.set(Phase::Sending);
         let count = usize::try_from(len).unwrap_or(usize::MAX);
         self.count_written(count);
-        let (shared, open) = (Rc::clone(self), OpenFile(file));
+        let open = OpenFile { lp: conn.lp().handle(), file };
+        let shared = Rc::clone(self);
         conn.write_then(Packet::file(file, offset, count), move |conn| {
             drop(open);
             shared.disarm(conn);
@@ -281,13 +282,19 @@ impl Shared {
 }
 
 /// A file that is being sent: closed when that is over, or the connection is.
-struct OpenFile(Handle);
+struct OpenFile {
+    lp: LoopHandle,
+    file: Handle,
+}
 
 impl Drop for OpenFile {
+    /// By the loop that has it: now, in one of its turns, or in the next, wherever this is. If there is none any
+    /// more, neither is the file.
     fn drop(&mut self) {
-        // Without a loop there is no file any more, either.
-        if let Some(lp) = Loop::current() {
-            lp.operate(Operation::Close { handle: self.0 }, |_, _| ());
+        let close = Operation::Close { handle: self.file };
+        match Loop::current() {
+            Some(lp) if self.lp.is_of(&lp) => _ = lp.operate(close, |_, _| ()),
+            _ => _ = self.lp.post(move |lp| _ = lp.operate(close, |_, _| ())),
         }
     }
 }

@@ -15,7 +15,7 @@ const LEAST_BYTES: u64 = 256;
 /// Longer ones are compressed on a thread of the worker pool, in the meantime of which others are served.
 const OFFLOAD_BYTES: usize = 32 << 10;
 
-/// Longer ones, in memory or in a file, are sent as they are: they would have to be compressed for each client anew.
+/// Longer ones, in memory or in a file, are sent as they are: each client would have them compressed anew.
 const LIMIT_COMPRESSED_BYTES: u64 = 64 << 20;
 
 /// So much of a file is compressed at a time.
@@ -41,11 +41,11 @@ const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 /// assert!(response.body().len().unwrap() < 100);
 /// ```
 ///
-/// What is left as it is: bodies of fewer than 256 bytes or more than 64 MiB, parts (`Content-Range`), what is coded
-/// already or says `Cache-Control: no-transform`, and all that is not text: images, archives. Streams are compressed
-/// while they are written; a flush goes through. Files that are too large to be in memory are compressed while they
-/// are sent, on threads of the worker pool, and not faster than the client takes them: each time anew, so compress
-/// beforehand what is asked for often.
+/// What is left as it is: bodies of fewer than 256 bytes or more than 64 MiB, parts (`Content-Range`), what is
+/// coded already or says `Cache-Control: no-transform`, and all that is not text: images, archives. Streams are
+/// compressed while they are written; a flush goes through. Files that are too large to be in memory are
+/// compressed while they are sent, on threads of the worker pool, and not faster than the client takes them: each
+/// time anew, so compress beforehand what is asked for often.
 ///
 /// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
 /// (the attack is called BREACH). Leave such routes out.
@@ -174,8 +174,8 @@ fn stream(coding: Coding, writer: crate::body::Writer, out: &mut BodyWriter<'_>)
     encoder.finish()
 }
 
-/// Compresses a file while it is sent: a piece is read and compressed on a thread of the worker pool when what came
-/// of the one before is on its way.
+/// Compresses a file while it is sent: a piece is read and compressed on a thread of the worker pool when what
+/// came of the one before is on its way.
 fn file(
     coding: Coding,
     file: File,

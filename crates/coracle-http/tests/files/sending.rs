@@ -66,8 +66,8 @@ pub(crate) fn n1_slow_reader_gets_more_than_fits_into_memory(h: &Harness) {
     assert_eq!(client.get("/nothing").status, 404, "the framing is whole");
 }
 
-/// A large file, and a client that takes so many bytes of it each second, at most: how many it got until it had all
-/// of it or was cut, how many seconds that took, and whether it was cut.
+/// A large file, and a client that takes so many bytes of it each second, at most: how many it got until it had
+/// all of it or was cut, how many seconds that took, and whether it was cut.
 fn drip(h: &Harness, min_send_rate: u32, bytes_per_second: usize) -> (usize, u32, u64) {
     let site = Site::new();
     let contents = pattern(DRIPPED_BYTES);
