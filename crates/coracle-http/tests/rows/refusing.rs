@@ -132,8 +132,8 @@ fn short() -> Settings {
 
 pub(crate) fn j4_head_has_its_time(h: &Harness) {
     let client = Client::with(h, short(), ok);
-    client.send("GET / HT");
     let begin = h.lp.now();
+    client.send("GET / HT");
     assert_eq!(client.refusal(), 408);
     assert!(h.lp.now() - begin >= Duration::from_millis(30));
     assert_eq!(client.service.stats().timed_out, 1);
@@ -167,8 +167,8 @@ pub(crate) fn j4_body_has_its_time(h: &Harness) {
 
 pub(crate) fn j4_idle_connection_is_closed(h: &Harness) {
     let client = Client::with(h, short(), ok);
+    let begin = h.lp.now(); // it is not idle before that
     assert_eq!(client.get("/").text(), "ok");
-    let begin = h.lp.now();
     assert_eq!(client.rest(), b"", "without a word");
     assert!(h.lp.now() - begin >= Duration::from_millis(70));
     let silent = Client::with(h, short(), ok);
