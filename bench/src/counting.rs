@@ -61,6 +61,9 @@ fn steps(
         // An operation is two messages, and stepping is slow.
         more.extend(["--warmup", "300", "--count", "1000"].map(str::to_owned));
     }
+    if let Place::Web(_) = place {
+        more.push("--web".to_owned());
+    }
     run_steps(options, candidate, &more)
 }
 

@@ -7,13 +7,17 @@ use std::process::Command;
 use crate::programs::{BENCH, c_version, output};
 
 /// Crates whose versions matter to the reader.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 16] = [
     "io-uring",
     "rustix",
     "tokio",
     "tokio-util",
     "hyper",
     "may",
+    "may_minihttp",
+    "actix-web",
+    "axum",
+    "tower-http",
     "crossbeam-channel",
     "rayon",
     "corosensei",

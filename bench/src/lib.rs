@@ -3,17 +3,22 @@
 //! ```text
 //!  bench ─► w2, w3, … ─► comparison ─► interleave ─► (measure) ─► statistics ─► table, plot ─► report
 //!                                          └─ noise: was anybody else busy?
-//!  servers are measured with:  programs ─► candidate ─► server + load (ping), knock, hold ─► CPU µs per operation
+//!  servers are measured with:  programs ─► candidate ─► server + load (ping, ask), knock, hold, drip
+//!                                                                          └─► CPU µs per operation
 //!                              counting: syscalls (strace), single_step (steps), callgrind
 //! ```
 
 pub mod affinity;
+pub mod answer;
+pub mod ask;
 pub mod buffer_ring;
 pub mod callgrind;
 pub mod candidate;
+pub mod canned;
 pub mod comparison;
 pub mod counting;
 pub mod cpu_clock;
+pub mod drip;
 pub mod environment;
 pub mod family;
 pub mod hold;
@@ -35,18 +40,22 @@ pub mod request;
 pub mod server;
 pub mod single_step;
 pub mod slow_reader;
+pub mod slowloris;
 pub mod stage;
 pub mod statistics;
 pub mod syscalls;
 pub mod table;
 pub mod threads;
+pub mod w1;
 pub mod w10;
 pub mod w13;
 pub mod w14;
 pub mod w2;
 pub mod w3;
 pub mod w4;
+pub mod w5;
 pub mod w6;
 pub mod w7;
 pub mod w8;
+pub mod w9;
 pub mod web;

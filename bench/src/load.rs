@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::pinned;
+use crate::ask::{self, Question};
 use crate::programs::program;
 use crate::server::Server;
 
@@ -33,6 +34,8 @@ pub enum Place {
     Lockstep(usize),
     /// On a core of the server's, which stands still while the load sends; the load sleeps while it serves.
     Burst(usize),
+    /// On a core of its own, always busy, asking a web server for a short page (`ask`).
+    Web(usize),
     /// On a core of its own, always busy, and also the server at this address, behind a proxy.
     BothEnds(usize, SocketAddr),
 }
@@ -92,11 +95,18 @@ pub fn run(
     connections: u32,
     amount: Amount,
 ) -> io::Result<LoadReport> {
-    let (Place::Core(core) | Place::Lockstep(core) | Place::Burst(core) | Place::BothEnds(core, _)) =
-        place;
+    let core = match place {
+        Place::Web(core) => {
+            return ask::run(server, core, connections, &Question::hello(1), amount);
+        }
+        Place::Core(core)
+        | Place::Lockstep(core)
+        | Place::Burst(core)
+        | Place::BothEnds(core, _) => core,
+    };
     let mut ping = pinned(core, &program("ping"));
     match place {
-        Place::Core(_) => {}
+        Place::Core(_) | Place::Web(_) => {}
         Place::Lockstep(_) => {
             ping.arg("--lockstep");
         }

@@ -5,15 +5,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The peers written in Rust: packages, and their programs.
-const PEERS: [&str; 5] = ["tokio-echo", "tokio-proxy", "may-echo", "hyper-hello", "threads-echo"];
+const PEERS: [&str; 8] = [
+    "tokio-echo",
+    "tokio-proxy",
+    "may-echo",
+    "hyper-hello",
+    "threads-echo",
+    "may-hello",
+    "actix-hello",
+    "axum-files",
+];
 /// The programs of this package; not `bench`, which is running.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 13] = [
     "raw-epoll",
     "raw-epoll-called",
     "raw-epoll-proxy",
     "raw-uring",
     "raw-uring-proxy",
+    "raw-http-epoll",
+    "raw-http-uring",
     "ping",
+    "ask",
+    "drip",
     "knock",
     "hold",
     "steps",

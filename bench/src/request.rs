@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
+use crate::candidate::Candidate;
 use clap::ValueEnum;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
@@ -10,6 +11,8 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 /// What web servers are set up to say.
 pub const BODY: &str = "hello, world\n";
+/// What `coracle hello` says.
+const OUR_BODY: &str = "Hello, World!";
 /// How many loopback addresses clients use.
 const SOURCES: u32 = 200;
 
@@ -43,7 +46,11 @@ impl Kind {
     pub fn is_answer(self, bytes: &[u8]) -> io::Result<bool> {
         let (start, whole) = match self {
             Kind::Echo => (REQUEST, bytes == REQUEST),
-            Kind::Http => (&b"HTTP/1.1 200 OK\r\n"[..], bytes.ends_with(BODY.as_bytes())),
+            Kind::Http => {
+                let whole =
+                    bytes.ends_with(BODY.as_bytes()) || bytes.ends_with(OUR_BODY.as_bytes());
+                (&b"HTTP/1.1 200 OK\r\n"[..], whole)
+            }
         };
         let common = start.len().min(bytes.len());
         match bytes[..common] == start[..common] && (self == Kind::Http || common == bytes.len()) {
@@ -51,6 +58,12 @@ impl Kind {
             false => Err(io::Error::other(format!("wrong answer: {}", bytes.escape_ascii()))),
         }
     }
+}
+
+/// What kind of server a candidate is: echo servers are told by their first argument.
+pub fn kind_of(candidate: &Candidate) -> Kind {
+    let echoes = candidate.arguments.first().is_some_and(|argument| argument == "echo");
+    if echoes || candidate.kind == crate::candidate::Kind::Limit { Kind::Echo } else { Kind::Http }
 }
 
 /// The `n`th loopback address that clients use; they come round again.

@@ -14,14 +14,17 @@ use std::io;
 
 use clap::Args;
 
+use crate::ask::{self, Question};
 use crate::candidate::{Candidate, Kind, available};
 use crate::comparison::{Column, Comparison};
 use crate::load::{self, Amount, Place};
 use crate::options::Options;
 use crate::programs;
 use crate::report::Report;
+use crate::request;
 use crate::server::Server;
 use crate::table::Table;
+use crate::web::hello;
 
 /// What can be chosen about this work.
 #[derive(Args, Clone, Debug)]
@@ -64,7 +67,17 @@ pub fn run(options: &Options, w10: &W10) -> io::Result<()> {
         measured.measure(options, connections, &all, |candidate| {
             let server = Server::start_on(candidate, &[options.server_core, options.load_core])?;
             let amount = Amount::Time { warmup: w10.warmup, seconds: w10.seconds };
-            let report = load::run(&server, Place::Burst(options.load_core), connections, amount)?;
+            let place = Place::Burst(options.load_core);
+            let report = match request::kind_of(candidate) {
+                request::Kind::Echo => load::run(&server, place, connections, amount)?,
+                request::Kind::Http => ask::burst(
+                    &server,
+                    options.load_core,
+                    connections,
+                    &Question::hello(1),
+                    amount,
+                )?,
+            };
             let [cpu, per_second, ..] = report.figures();
             Ok(vec![cpu, per_second])
         })?;
@@ -72,7 +85,8 @@ pub fn run(options: &Options, w10: &W10) -> io::Result<()> {
 
     let mut report = Report::new("w10", "W10: two loops against one, on two cores");
     report.add(
-        "Echo of 8 bytes in bursts: the server is stopped while one message is sent on each connection; then \
+        "Echo of 8 bytes, and a page of 13 bytes over HTTP (in coroutines), in bursts: the server is stopped \
+         while one message is sent on each connection; then \
          it goes on, with both cores to itself, while the load sleeps until all are answered. *While \
          answering* counts from there to the last answer, without the time the load takes to read them. Every \
          answer was checked.",
@@ -101,16 +115,20 @@ fn candidates() -> Vec<Candidate> {
     };
     vec![
         coracle("uring, one loop", "uring", "1"),
+        hello("http uring, one loop", "uring", 1),
         coracle("uring, two loops", "uring", "2"),
+        hello("http uring, two loops", "uring", 2),
         coracle("epoll, one loop", "epoll", "1"),
+        hello("http epoll, one loop", "epoll", 1),
         coracle("epoll, two loops", "epoll", "2"),
+        hello("http epoll, two loops", "epoll", 2),
     ]
 }
 
 /// Two loops divided by one.
 fn ratios(measured: &Comparison<'_>) -> String {
     let mut table = Table::new(&["two loops / one", "connections", "throughput", "CPU per op"]);
-    for backend in ["uring", "epoll"] {
+    for backend in ["uring", "epoll", "http uring", "http epoll"] {
         for connections in measured.values() {
             let ratio = |column| {
                 let of =

@@ -18,7 +18,7 @@ use crate::report::Report;
 use crate::request;
 use crate::server::Server;
 use crate::table::Table;
-use crate::web::{hyper, nginx};
+use crate::web::{hello, hyper, nginx};
 
 /// What can be chosen about this work.
 #[derive(Args, Clone, Debug)]
@@ -65,7 +65,7 @@ pub fn run(options: &Options, w4: &W4) -> io::Result<()> {
         let able: Vec<&Candidate> = candidates.iter().collect();
         measured.measure(options, *loops, &able, |candidate| {
             let server = Server::start_on(candidate, &cores[..*loops as usize])?;
-            let kind = kind(candidate);
+            let kind = request::kind_of(candidate);
             let report = knock::run(&server, options.load_core, kind, w4.count)?;
             let connections = f64::from(report.connections);
             Ok(vec![
@@ -80,7 +80,7 @@ pub fn run(options: &Options, w4: &W4) -> io::Result<()> {
 
     let mut counts = Table::new(&["one loop", "instructions per connection"]);
     for candidate in all[0].1.iter().filter(|_| !w4.no_counts) {
-        match counting::per_connection(options, candidate, kind(candidate)) {
+        match counting::per_connection(options, candidate, request::kind_of(candidate)) {
             Ok(count) => counts.row(&[candidate.name.to_owned(), format!("{count:.0}")]),
             Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
         }
@@ -90,10 +90,9 @@ pub fn run(options: &Options, w4: &W4) -> io::Result<()> {
     report.add(
         "Connect, one request of 31 bytes, its answer, close; 32 connections at a time, from many loopback \
          addresses. Server CPU microseconds per connection, minimum / median of the repetitions. Every answer \
-         was checked. coracle and `raw-epoll` (accept4, recv, send, close, and nothing else) echo the request. \
-         nginx and hyper answer it with a page of 13 bytes, because that is what they do: reading the request \
-         and writing a header are in their figures, a microsecond or two of them. nginx has a master process \
-         too, which is counted.",
+         was checked. `coracle-uring`, `coracle-epoll` and `raw-epoll` (accept4, recv, send, close, and nothing \
+         else) echo the request. `coracle-http-…` (`coracle hello`, in coroutines), nginx and hyper answer it \
+         with a page of 13 bytes. nginx has a master process too, which is counted.",
     );
     report.add(
         "With one loop the server has a core and the load another. With two loops both cores are the server's \
@@ -111,13 +110,6 @@ pub fn run(options: &Options, w4: &W4) -> io::Result<()> {
     report.write_text(&options.out())
 }
 
-fn kind(candidate: &Candidate) -> request::Kind {
-    match candidate.name {
-        "nginx" | "hyper" => request::Kind::Http,
-        _ => request::Kind::Echo,
-    }
-}
-
 fn candidates(loops: u32) -> Vec<Candidate> {
     let coracle = |name, backend| {
         let threads = loops.to_string();
@@ -133,6 +125,8 @@ fn candidates(loops: u32) -> Vec<Candidate> {
     let mut candidates = vec![
         coracle("coracle-uring", "uring"),
         coracle("coracle-epoll", "epoll"),
+        hello("coracle-http-uring", "uring", loops),
+        hello("coracle-http-epoll", "epoll", loops),
         nginx("nginx", count),
         hyper("hyper", count),
     ];

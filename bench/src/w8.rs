@@ -19,7 +19,7 @@ use crate::programs;
 use crate::report::Report;
 use crate::request;
 use crate::server::Server;
-use crate::web::{hyper, nginx};
+use crate::web::{hello, hyper, nginx};
 
 /// A process here may have 20,000 descriptors; some are its own.
 const LIMIT_PER_PROCESS: u32 = 18_000;
@@ -111,10 +111,7 @@ fn measure(
     candidate: &Candidate,
     connections: u32,
 ) -> io::Result<Vec<f64>> {
-    let kind = match candidate.name {
-        "nginx" | "hyper" => request::Kind::Http,
-        _ => request::Kind::Echo,
-    };
+    let kind = request::kind_of(candidate);
     let server = Server::start(candidate, options.server_core)?;
     let (user, kernel) = (private_bytes(server.pids())?, slab_bytes()?);
     let mut holds = hold(&server, options.load_core, kind, connections)?;
@@ -163,6 +160,8 @@ fn candidates() -> Vec<Candidate> {
     vec![
         coracle("coracle-uring", "uring", &[]),
         coracle("coracle-epoll", "epoll", &[]),
+        hello("coracle-http-uring", "uring", 1),
+        hello("coracle-http-epoll", "epoll", 1),
         nginx("nginx", NonZero::<u32>::MIN),
         hyper("hyper", NonZero::<u32>::MIN),
     ]

@@ -1,5 +1,5 @@
-//! `steps` counts the same again, however long anything takes: a server that answers one message at a time executes
-//! the same instructions for each.
+//! `steps` counts the same again, however long anything takes: a server that answers one message at a time
+//! executes the same instructions for each.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

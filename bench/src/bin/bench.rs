@@ -1,15 +1,19 @@
 //! `bench`: measures coracle, its limits and its peers, and writes the reports.
 //!
 //! ```text
+//! cargo run --release -- w1                        a short page
 //! cargo run --release -- w2                        echo
 //! cargo run --release -- w3                        echo through a proxy
 //! cargo run --release -- w4                        short connections
+//! cargo run --release -- w5                        files
 //! cargo run --release -- w6                        coroutines
 //! cargo run --release -- w7                        timers
 //! cargo run --release -- w8                        idle connections
+//! cargo run --release -- w9                        handlers that wait
 //! cargo run --release -- w10                       two loops against one
 //! cargo run --release -- w13                       worker pools
 //! cargo run --release -- w14                       a few active among many idle
+//! cargo run --release -- slowloris                 one client among ten thousand that drip
 //! cargo run --release -- slow-reader               the memory of a stream nobody reads fast
 //! cargo run --release --features coracle -- all    with coracle's own stacks, timers and pool
 //! ```
@@ -21,13 +25,17 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use harness::options::Options;
 use harness::slow_reader::{self, SlowReader};
+use harness::slowloris::{self, Slowloris};
+use harness::w1::{self, W1};
 use harness::w2::{self, W2};
 use harness::w3::{self, W3};
 use harness::w4::{self, W4};
+use harness::w5::{self, W5};
 use harness::w6::parked::{self, Parked};
 use harness::w6::{self, W6};
 use harness::w7::{self, W7};
 use harness::w8::{self, W8};
+use harness::w9::{self, W9};
 use harness::w10::{self, W10};
 use harness::w13::{self, W13};
 use harness::w14::{self, W14};
@@ -44,18 +52,24 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Work {
+    /// A short page over HTTP: CPU per request, one at a time and sixteen.
+    W1(W1),
     /// Echo ping-pong: CPU per operation, system calls, instructions.
     W2(W2),
     /// Echo through a proxy: CPU per operation, system calls, instructions.
     W3(W3),
     /// Short connections: CPU per connection, one loop and two.
     W4(W4),
+    /// Files over HTTP: CPU per request and per GiB.
+    W5(W5),
     /// Coroutines: nanoseconds per switch, and per short life.
     W6(W6),
     /// Timers: nanoseconds per operation with up to a million pending.
     W7(W7),
     /// Idle connections: memory each, idle CPU, latency of an active one.
     W8(W8),
+    /// Handlers that wait: CPU per request, latency, memory.
+    W9(W9),
     /// Two loops against one: throughput and CPU per operation.
     W10(W10),
     /// Worker pools: jobs per second, CPU per job.
@@ -64,6 +78,8 @@ enum Work {
     W14(W14),
     /// A stream nobody reads fast: the peak of the server's memory.
     SlowReader(SlowReader),
+    /// One client among ten thousand that drip: its latency.
+    Slowloris(Slowloris),
     /// All of them, with their defaults.
     All,
     /// A part of W6, in a process of its own.
@@ -72,7 +88,22 @@ enum Work {
 }
 
 /// The names of the works.
-const ALL: [&str; 10] = ["w2", "w3", "w4", "w6", "w7", "w8", "w10", "w13", "w14", "slow-reader"];
+const ALL: [&str; 14] = [
+    "w1",
+    "w2",
+    "w3",
+    "w4",
+    "w5",
+    "w6",
+    "w7",
+    "w8",
+    "w9",
+    "w10",
+    "w13",
+    "w14",
+    "slow-reader",
+    "slowloris",
+];
 
 fn main() -> ExitCode {
     let Arguments { options, work } = Arguments::parse();
@@ -91,15 +122,19 @@ fn main() -> ExitCode {
 
 fn run(options: &Options, work: &Work) -> io::Result<()> {
     match work {
+        Work::W1(work) => w1::run(options, work),
         Work::W2(work) => w2::run(options, work),
         Work::W3(work) => w3::run(options, work),
         Work::W4(work) => w4::run(options, work),
+        Work::W5(work) => w5::run(options, work),
         Work::W6(work) => w6::run(options, work),
         Work::W7(work) => w7::run(options, work),
         Work::W8(work) => w8::run(options, work),
+        Work::W9(work) => w9::run(options, work),
         Work::W10(work) => w10::run(options, work),
         Work::W13(work) => w13::run(options, work),
         Work::W14(work) => w14::run(options, work),
+        Work::Slowloris(work) => slowloris::run(options, work),
         Work::SlowReader(work) => slow_reader::run(options, work),
         Work::Parked(work) => parked::run(work),
         Work::All => ALL.iter().try_for_each(|name| {

@@ -1,8 +1,8 @@
 //! `steps`: user-mode instructions per operation of a running server, counted exactly.
 //!
 //! Single-steps the server while `ping` sends a number of messages, and then so many more, on the same
-//! connections. What the second number takes is counted: neither accepting nor closing is in it. Or while `knock` makes short
-//! connections: then these are the operations.
+//! connections. What the second number takes is counted: neither accepting nor closing is in it. Or while
+//! `knock` makes short connections: then these are the operations. Or while `ask` makes requests of HTTP.
 //!
 //! ```text
 //! cargo build --release && target/release/raw-uring --listen 127.0.0.1:7000 &
@@ -44,6 +44,9 @@ struct Arguments {
     /// Count per short connection instead (`knock`), to a server of this kind.
     #[arg(long, value_enum, conflicts_with = "serve")]
     knock: Option<Kind>,
+    /// Count per request of HTTP (`ask`).
+    #[arg(long, conflicts_with_all = ["serve", "knock"])]
+    web: bool,
     /// Run the load on this core.
     #[arg(long, default_value_t = 1)]
     load_core: usize,
@@ -71,8 +74,12 @@ fn main() -> io::Result<()> {
 
 /// The load, without how much of it.
 fn load(arguments: &Arguments) -> Command {
-    let mut command =
-        pinned(arguments.load_core, &program(arguments.knock.map_or("ping", |_| "knock")));
+    let name = match arguments.knock {
+        Some(_) => "knock",
+        None if arguments.web => "ask",
+        None => "ping",
+    };
+    let mut command = pinned(arguments.load_core, &program(name));
     command.args(["--connect", &arguments.connect.to_string()]).stdout(Stdio::null());
     if let Some(kind) = arguments.knock {
         // Few at a time: a stepped server takes its time for each.
@@ -85,7 +92,7 @@ fn load(arguments: &Arguments) -> Command {
     }
     // A stepped server is some thousand times slower, more so on a busy machine.
     command.args(["--limit-silence", "600"]);
-    if arguments.knock.is_none() {
+    if name == "ping" {
         command.args(["--limit-seconds", "86400"]);
     }
     command

@@ -80,10 +80,13 @@ const FENCED: &[(&str, &str)] = &[
     ("bench/src/cpu_clock.rs", "the clock of another process"),
     ("bench/src/single_step.rs", "ptrace(2)"),
     ("bench/src/bin/ping.rs", "the load generator's own system calls"),
+    ("bench/src/bin/ask.rs", "the load generator's own system calls"),
+    ("bench/src/bin/raw_http_uring.rs", "the limit server"),
     ("bench/src/raw_uring.rs", "the limit server"),
     ("bench/src/w6/parked.rs", "may's spawn is unsafe"),
     ("bench/src/w6/tasks_may.rs", "may's spawn is unsafe"),
     ("bench/peers/may-echo/src/main.rs", "may's spawn is unsafe"),
+    ("bench/peers/coracle-wait/src/main.rs", "switching the hooks on is a promise"),
 ];
 
 /// How many lines above an unsafe block its argument may begin.

@@ -1,0 +1,474 @@
+//! `ask`: the load generator for web servers. The same request over N connections, every answer checked.
+//!
+//! Each connection sends its request (or several at once, `--pipelined`), waits for the whole answer, compares it
+//! with the first that the server ever gave, but for the date, and sends the next. Like `ping`, it runs on
+//! io_uring with everything that makes a client cheap, and spins rather than sleep, because it has to keep a
+//! server busy from one core.
+//!
+//! ```text
+//! cargo run --release --bin ask -- --connect 127.0.0.1:8080 --connections 64 --pipelined 16 --seconds 3
+//! ```
+//! Prints one line of JSON ([`LoadReport`]). It talks to loopback only, and always for a bounded time.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use harness::answer::Answer;
+use harness::ask::request;
+use harness::buffer_ring::BufferRing;
+use harness::cpu_clock::{cpu_time, cpu_time_of};
+use harness::load::LoadReport;
+use harness::{pause, stage};
+use hdrhistogram::Histogram;
+use io_uring::cqueue::CompletionQueue;
+use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+/// Submissions that fit one turn; a longer turn submits in between.
+const SUBMISSIONS: u32 = 4096;
+/// Completions the kernel can post before it has to set some aside.
+const COMPLETIONS: u32 = 32 * 1024;
+/// The buffer group of the receives.
+const GROUP: u16 = 0;
+/// A receive buffer is as large as what comes at once, up to this.
+const LIMIT_BUFFER_BYTES: usize = 64 * 1024;
+/// All receive buffers together.
+const LIMIT_BUFFERS_BYTES: usize = 16 << 20;
+/// How long to spin for an answer before sleeping.
+const LIMIT_SPIN: Duration = Duration::from_micros(500);
+/// One answer in this many has its latency recorded.
+const SAMPLE: u64 = 8;
+/// `user_data` of a failed send is the connection's with this bit.
+const SEND: u64 = 1 << 32;
+
+#[derive(Parser)]
+#[command(about = "HTTP requests over loopback; prints one line of JSON")]
+struct Arguments {
+    /// The server, on a loopback address.
+    #[arg(long)]
+    connect: SocketAddr,
+    /// What to ask for.
+    #[arg(long, default_value = "/")]
+    path: String,
+    /// How many connections to keep busy.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// How many requests are sent at once on each.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pipelined: u32,
+    /// The length that the body of an answer must have.
+    #[arg(long)]
+    body_bytes: Option<u64>,
+    /// Measure for so long.
+    #[arg(long, default_value_t = 3.0, conflicts_with = "count")]
+    seconds: f64,
+    /// Run for so long before measuring.
+    #[arg(long, default_value_t = 0.5, conflicts_with = "count")]
+    warmup: f64,
+    /// Instead of a time: exactly so many requests, and as many more as end the last batch.
+    #[arg(long)]
+    count: Option<u64>,
+    /// The same in stages: it stops itself (SIGSTOP) when so many are answered, and again when so many more are.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["count", "seconds", "warmup", "burst"])]
+    stages: Vec<u64>,
+    /// Give up when there was no answer for so long.
+    #[arg(long, default_value_t = 10.0)]
+    limit_silence: f64,
+    /// Stop the watched processes while the requests of a round are sent, and time the answering alone.
+    #[arg(long, requires = "watch")]
+    burst: bool,
+    /// Report the processor time of these processes too (the server's).
+    #[arg(long, value_delimiter = ',')]
+    watch: Vec<u32>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(report) => {
+            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("ask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<LoadReport> {
+    if !arguments.connect.ip().is_loopback() {
+        return Err(io::Error::other(format!(
+            "will not load {}: only loopback addresses are allowed",
+            arguments.connect
+        )));
+    }
+    let request = request(&arguments.path);
+    let answer = Answer::probe(arguments.connect, &request)?;
+    if arguments.body_bytes.is_some_and(|bytes| bytes != answer.body().len() as u64) {
+        let found = answer.body().len();
+        return Err(io::Error::other(format!("the body of an answer has {found} bytes")));
+    }
+    let sockets: Vec<TcpStream> = (0..arguments.connections)
+        .map(|_| prepared(TcpStream::connect(arguments.connect)?))
+        .collect::<io::Result<_>>()?;
+    let requests = request.repeat(arguments.pipelined as usize);
+    // Declared before the ring, so that it is dropped after it.
+    let buffers;
+    let mut ring: IoUring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_no_sqarray()
+        .setup_cqsize(COMPLETIONS)
+        .build(SUBMISSIONS)?;
+    let descriptors: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+    ring.submitter().register_files(&descriptors)?;
+    let at_once = answer.len() * arguments.pipelined as usize;
+    let buffer_bytes = at_once.next_power_of_two().clamp(256, LIMIT_BUFFER_BYTES);
+    let enough = (2 * sockets.len()).next_power_of_two();
+    let count = enough.clamp(64, LIMIT_BUFFERS_BYTES / buffer_bytes) as u16;
+    buffers = BufferRing::register(&ring.submitter(), GROUP, count, buffer_bytes as u32)?;
+
+    let (submitter, queue, completions) = ring.split();
+    let mut load = Load {
+        submissions: Submissions { submitter, queue },
+        buffers,
+        connections: vec![
+            Connection { batches: 0, sent_at: 0, received: 0, left: 0 };
+            sockets.len()
+        ],
+        requests,
+        pipelined: arguments.pipelined,
+        answer,
+        starved: Vec::new(),
+        remaining: arguments.stages.first().copied().or(arguments.count).unwrap_or(u64::MAX),
+        outstanding: 0,
+        answered: 0,
+        answering: Duration::ZERO,
+        latency: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds"),
+    };
+    let report = load.measure(completions, arguments)?;
+    for socket in &sockets {
+        socket.shutdown(Shutdown::Both)?;
+    }
+    Ok(report)
+}
+
+fn prepared(socket: TcpStream) -> io::Result<TcpStream> {
+    socket.set_nodelay(true)?;
+    // Cheaper than BBR, where that is the default; fails where it is not allowed.
+    let _ = sockopt::set_tcp_congestion(&socket, "reno");
+    Ok(socket)
+}
+
+#[derive(Clone)]
+struct Connection {
+    batches: u64,
+    /// Nanoseconds since the start.
+    sent_at: u64,
+    /// How much of the answer has arrived.
+    received: usize,
+    /// How many answers are to come.
+    left: u32,
+}
+
+struct Load<'ring> {
+    submissions: Submissions<'ring>,
+    buffers: BufferRing,
+    connections: Vec<Connection>,
+    /// What is sent at once.
+    requests: Vec<u8>,
+    pipelined: u32,
+    answer: Answer,
+    /// Connections whose receive ended because no buffer was free.
+    starved: Vec<u32>,
+    /// Requests that may still be sent.
+    remaining: u64,
+    /// Connections that have not all their answers.
+    outstanding: usize,
+    answered: u64,
+    /// How long bursts took to be answered.
+    answering: Duration,
+    latency: Histogram<u64>,
+}
+
+/// What has been used up to a moment.
+struct Snapshot {
+    at: Duration,
+    answering: Duration,
+    answered: u64,
+    load_cpu: Duration,
+    server_cpu: Duration,
+}
+
+impl Load<'_> {
+    fn measure(
+        &mut self,
+        mut completions: CompletionQueue<'_>,
+        arguments: &Arguments,
+    ) -> io::Result<LoadReport> {
+        let counting = arguments.count.is_some() || !arguments.stages.is_empty();
+        let mut stages = arguments.stages.iter().skip(1);
+        let warm_at = Duration::from_secs_f64(if counting { 0.0 } else { arguments.warmup });
+        let end_at = warm_at + Duration::from_secs_f64(arguments.seconds);
+        let limit_silence = Duration::from_secs_f64(arguments.limit_silence);
+
+        let start = Instant::now();
+        let (mut begin, mut end) = (None, None);
+        let mut last_answer = (Duration::ZERO, 0);
+        for index in 0..self.connections.len() as u32 {
+            self.submissions.push(receive(index));
+            self.send_next(index, 0);
+        }
+        while self.outstanding > 0 {
+            if arguments.burst {
+                self.burst(&arguments.watch)?;
+                completions.sync();
+            } else {
+                self.submissions.submit_and_wait(&mut completions)?;
+            }
+            let now = start.elapsed();
+            if begin.is_none() && now >= warm_at {
+                self.latency.reset();
+                begin = Some(self.snapshot(now, &arguments.watch)?);
+            }
+            for completion in &mut completions {
+                self.complete(&completion, now.as_nanos() as u64)?;
+            }
+            completions.sync();
+            if self.buffers.publish() {
+                self.feed_starved();
+            }
+            if self.outstanding == 0 && !arguments.stages.is_empty() {
+                stage::end()?;
+                last_answer.0 = start.elapsed();
+                self.remaining = stages.next().copied().unwrap_or(0);
+                for index in 0..self.connections.len() as u32 {
+                    self.send_next(index, last_answer.0.as_nanos() as u64);
+                }
+            }
+            let time_is_up = !counting && now >= end_at;
+            if end.is_none() && (time_is_up || self.outstanding == 0) {
+                end = Some(self.snapshot(start.elapsed(), &arguments.watch)?);
+                self.remaining = 0;
+            }
+            if self.answered > last_answer.1 {
+                last_answer = (now, self.answered);
+            } else if now.saturating_sub(last_answer.0) > limit_silence {
+                return Err(io::Error::other(format!(
+                    "no answer for {} s, {} connections wait",
+                    arguments.limit_silence, self.outstanding
+                )));
+            }
+        }
+        let (Some(begin), Some(end)) = (begin, end) else {
+            return Err(io::Error::other("the run ended before it was warm"));
+        };
+        Ok(self.report(&begin, &end))
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &cqueue::Entry, now: u64) -> io::Result<()> {
+        let (token, result) = (completion.user_data(), completion.result());
+        let index = token as u32;
+        if token & SEND != 0 {
+            return Err(fault(index, "cannot send", result));
+        }
+        if result > 0 {
+            let id = cqueue::buffer_select(completion.flags()).expect("data comes in a buffer");
+            self.received(index, id, result as usize, now)?;
+            if !cqueue::more(completion.flags()) {
+                self.submissions.push(receive(index));
+            }
+            return Ok(());
+        }
+        if result == -Errno::NOBUFS.raw_os_error() {
+            self.starved.push(index);
+            return Ok(());
+        }
+        Err(fault(index, "closed by the server", result))
+    }
+
+    /// Compares what has come, which may be a part of an answer or several of them.
+    #[inline]
+    fn received(&mut self, index: u32, id: u16, len: usize, now: u64) -> io::Result<()> {
+        let connection = &mut self.connections[index as usize];
+        let mut bytes = self.buffers.bytes(id, len);
+        while !bytes.is_empty() {
+            let (piece, rest) =
+                bytes.split_at(bytes.len().min(self.answer.len() - connection.received));
+            if connection.left == 0 || !self.answer.continues(connection.received, piece) {
+                return Err(fault(index, "a wrong answer", len as i32));
+            }
+            connection.received += piece.len();
+            if connection.received == self.answer.len() {
+                connection.received = 0;
+                connection.left -= 1;
+                self.answered += 1;
+            }
+            bytes = rest;
+        }
+        self.buffers.recycle(id);
+        if connection.left == 0 {
+            if connection.batches.is_multiple_of(SAMPLE) {
+                self.latency.saturating_record(now - connection.sent_at);
+            }
+            self.outstanding -= 1;
+            self.send_next(index, now);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_next(&mut self, index: u32, now: u64) {
+        if self.remaining == 0 {
+            return;
+        }
+        self.remaining = self.remaining.saturating_sub(self.pipelined.into());
+        self.outstanding += 1;
+        let connection = &mut self.connections[index as usize];
+        connection.batches += 1;
+        connection.sent_at = now;
+        connection.left = self.pipelined;
+        // MSG_WAITALL makes a short send a failure, so a skipped completion means that all has gone.
+        let send =
+            opcode::Send::new(Fixed(index), self.requests.as_ptr(), self.requests.len() as u32)
+                .flags(libc::MSG_WAITALL)
+                .build()
+                .flags(squeue::Flags::SKIP_SUCCESS)
+                .user_data(SEND | u64::from(index));
+        self.submissions.push(send);
+    }
+
+    /// Sends what is queued to a server that stands still, lets it go, and sleeps until all is answered. (An
+    /// answer in two pieces would end the wait too early for another; the next round waits for it.)
+    fn burst(&mut self, server: &[u32]) -> io::Result<()> {
+        pause::stop(server)?;
+        self.submissions.enter(0)?;
+        let (start, used) = (Instant::now(), cpu_time(std::process::id())?);
+        pause::go_on(server)?;
+        self.submissions.enter(self.outstanding as u32)?;
+        // What we used is what we did when the last answer was there: taking them in.
+        let used = cpu_time(std::process::id())? - used;
+        self.answering += start.elapsed().saturating_sub(used);
+        Ok(())
+    }
+
+    /// Receives again where buffers had run out, now that the finished ones are back in the ring.
+    fn feed_starved(&mut self) {
+        while let Some(index) = self.starved.pop() {
+            self.submissions.push(receive(index));
+        }
+    }
+
+    fn snapshot(&self, at: Duration, watch: &[u32]) -> io::Result<Snapshot> {
+        let load_cpu = cpu_time(std::process::id())?;
+        let server_cpu = cpu_time_of(watch)?;
+        let (answering, answered) = (self.answering, self.answered);
+        Ok(Snapshot { at, answering, answered, load_cpu, server_cpu })
+    }
+
+    fn report(&self, begin: &Snapshot, end: &Snapshot) -> LoadReport {
+        let operations = end.answered - begin.answered;
+        let seconds = (end.at - begin.at).as_secs_f64();
+        let answering = (end.answering - begin.answering).as_secs_f64();
+        let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1000.0;
+        LoadReport {
+            connections: self.connections.len(),
+            bytes: self.answer.len(),
+            operations,
+            seconds,
+            ops_per_second: operations as f64 / if answering > 0.0 { answering } else { seconds },
+            p50_us: quantile(0.5),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: quantile(1.0),
+            errors: 0,
+            load_cpu_seconds: (end.load_cpu - begin.load_cpu).as_secs_f64(),
+            server_cpu_seconds: (end.server_cpu - begin.server_cpu).as_secs_f64(),
+        }
+    }
+}
+
+fn fault(index: u32, what: &str, result: i32) -> io::Error {
+    let reason = match result {
+        0.. => format!("{result} bytes"),
+        _ => io::Error::from_raw_os_error(-result).to_string(),
+    };
+    io::Error::other(format!("connection {index}: {what} ({reason})"))
+}
+
+struct Submissions<'ring> {
+    submitter: io_uring::Submitter<'ring>,
+    queue: squeue::SubmissionQueue<'ring>,
+}
+
+impl Submissions<'_> {
+    #[inline]
+    fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: a send points at the requests, which never change and live as long as the load.
+        while unsafe { self.queue.push(&entry) }.is_err() {
+            self.make_room();
+        }
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        self.queue.sync();
+        self.submitter.submit().expect("io_uring takes well-formed entries");
+        self.queue.sync();
+    }
+
+    /// Submits, and returns when something has completed, or after a second. It spins before it sleeps, as `ping`
+    /// does, and for the same reason.
+    fn submit_and_wait(&mut self, completions: &mut CompletionQueue<'_>) -> io::Result<()> {
+        self.enter(0)?;
+        completions.sync();
+        let start = Instant::now();
+        while CompletionQueue::is_empty(completions) {
+            if self.queue.taskrun() {
+                self.enter(0)?;
+            } else if start.elapsed() > LIMIT_SPIN {
+                self.enter(1)?;
+                completions.sync();
+                return Ok(());
+            } else {
+                std::hint::spin_loop();
+            }
+            completions.sync();
+        }
+        Ok(())
+    }
+
+    /// Submits all, runs what the kernel has put off for us, and waits for `want` completions.
+    fn enter(&mut self, want: u32) -> io::Result<()> {
+        self.queue.sync();
+        let second = Timespec::new().sec(1);
+        let arguments = SubmitArgs::new().timespec(&second);
+        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        // SAFETY: EXT_ARG says that the argument is of the type given.
+        let result = unsafe {
+            self.submitter.enter(self.queue.len() as u32, want, flags.bits(), Some(&arguments))
+        };
+        self.queue.sync();
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn receive(index: u32) -> squeue::Entry {
+    opcode::RecvMulti::new(Fixed(index), GROUP).build().user_data(index.into())
+}

@@ -1,0 +1,108 @@
+//! W9: handlers that wait: 5,000 in flight on one loop, a second each; 500 in flight, 10 ms each.
+//!
+//! What is waited for is a sleep: `std::thread::sleep` under the hooks, coracle's own, tokio's, and that of a
+//! thread for each connection.
+//!
+//! Its servers are built by hand: `cargo build --release -p coracle-wait -p axum-wait -p threads-wait`.
+
+use std::io;
+
+use clap::Args;
+
+use crate::ask::{self, Question};
+use crate::candidate::{Candidate, Kind, able, available};
+use crate::comparison::{Column, Comparison};
+use crate::load::Amount;
+use crate::options::Options;
+use crate::programs::{self, program};
+use crate::report::Report;
+use crate::server::Server;
+
+/// What can be chosen about this work.
+#[derive(Args, Clone, Debug)]
+pub struct W9 {
+    /// Requests in flight that take a second each.
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=9000))]
+    many: u32,
+    /// Requests in flight that take 10 ms each.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=9000))]
+    few: u32,
+    /// Measured time of a repetition, in seconds.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Only candidates whose name contains one of these.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+/// What a repetition yields.
+const COLUMNS: [Column; 6] = [
+    Column { heading: "server CPU µs/request", decimals: 1 },
+    Column { heading: "requests/s", decimals: 0 },
+    Column { heading: "server busy %", decimals: 0 },
+    Column { heading: "p50 ms", decimals: 1 },
+    Column { heading: "p99 ms", decimals: 1 },
+    Column { heading: "peak MiB", decimals: 1 },
+];
+
+/// A server whose thread blocks serves one at a time: with so many there would be no end.
+const LIMIT_BLOCKING: u32 = 500;
+
+/// Measures all candidates and writes the report.
+///
+/// # Errors
+/// When a server fails or answers wrongly.
+pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
+    if !options.no_build {
+        programs::build_workspace()?;
+        programs::build_coracle()?;
+    }
+    let (candidates, skipped) = available(candidates(), &w9.only);
+    let mut measured = Comparison::new("in flight", &COLUMNS);
+    for (in_flight, milliseconds) in [(w9.many, 1000), (w9.few, 10)] {
+        eprintln!("w9: {in_flight} in flight, {milliseconds} ms each");
+        let able = able(&candidates, in_flight);
+        measured.measure(options, in_flight, &able, |candidate| {
+            let server = Server::start(candidate, options.server_core)?;
+            let path = format!("/sleep/{milliseconds}");
+            let question = Question { path, pipelined: 1, body_bytes: 5 };
+            let warmup = 1.0 + 2.0 * f64::from(milliseconds) / 1000.0;
+            let amount = Amount::Time { warmup, seconds: w9.seconds };
+            let report = ask::run(&server, options.load_core, in_flight, &question, amount)?;
+            let [cpu, per_second, busy, _, p50, p99, _] = report.figures();
+            let peak = server.peak_mebibytes()?;
+            Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak])
+        })?;
+    }
+
+    let mut report = Report::new("w9", "W9: handlers that wait");
+    report.add(&format!(
+        "Each request waits in its handler: {} in flight for a second each, {} in flight for 10 ms each. Server \
+         CPU microseconds per request, minimum / median of the repetitions. `coracle-hook-…` calls \
+         `std::thread::sleep`, as `threads` does, with the hooks on; `coracle-…` calls coracle's own `sleep`; \
+         axum awaits tokio's on a current-thread runtime, `axum-blocking` blocks its thread (of the {} in flight \
+         it serves one after the other).",
+        w9.many, w9.few, w9.few
+    ));
+    report.add(&measured.overview());
+    report.details(&measured, options);
+    report.list(&skipped);
+    report.write_text(&options.out())
+}
+
+fn candidates() -> Vec<Candidate> {
+    let coracle = |name, backend, more: &[&str]| {
+        Candidate::new(name, Kind::Coracle, program("coracle-wait"))
+            .arguments(&[&["--backend", backend], more].concat())
+    };
+    let axum = |name| Candidate::new(name, Kind::Peer, program("axum-wait"));
+    vec![
+        coracle("coracle-hook-uring", "uring", &["--hook"]),
+        coracle("coracle-hook-epoll", "epoll", &["--hook"]),
+        coracle("coracle-uring", "uring", &[]),
+        coracle("coracle-epoll", "epoll", &[]),
+        axum("axum"),
+        axum("axum-blocking").arguments(&["--blocking"]).limit_connections(LIMIT_BLOCKING),
+        Candidate::new("threads", Kind::Peer, program("threads-wait")),
+    ]
+}
