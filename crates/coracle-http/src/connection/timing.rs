@@ -10,7 +10,7 @@ use crate::Status;
 use crate::h1::Refusal;
 use crate::idle::Wait;
 use coracle_loop::Loop;
-use coracle_net::Conn;
+use coracle_net::{Conn, SocketOption};
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -164,6 +164,8 @@ impl Shared {
         // Who has taken everything cannot take more.
         if conn.unsent_bytes() > 0 && sent.saturating_sub(before) < enough {
             self.site.stats.count_timed_out();
+            // What the kernel has of the answer goes with it, or it would be kept for as long as the client drips.
+            let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
             conn.abort();
             return true;
         }

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::harness::Harness;
 use coracle_http::{App, IntoResponse, Plan, Request, Response};
-use coracle_loop::demux::Operation;
+use coracle_loop::demux::{Operation, Outcome};
 use std::io::{self, Read};
 use std::time::Duration;
 
@@ -53,6 +53,32 @@ fn is_cut(h: &Harness, begin: &str, rest: &str) {
     for streamed in [false, true] {
         let seconds = cut_after(h, streamed, begin, rest);
         assert!((20..30).contains(&seconds), "{begin:?}, streamed: {streamed}: {seconds} s");
+    }
+}
+
+/// Its end must not wait behind what the kernel still has for it: that would go on for as long as it drips.
+pub(crate) fn j4_reader_that_is_cut_is_reset(h: &Harness) {
+    let client = Client::of(h, |_: &Request<'_>| vec![b'x'; 50 << 20]);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let receive = |bytes: usize| {
+        h.operate(Operation::Receive { socket: client.socket, space: vec![0; bytes].into() }).result
+    };
+    let mut seconds = 0;
+    while client.service.stats().timed_out == 0 {
+        h.run_for(Duration::from_secs(1));
+        seconds += 1;
+        assert!(seconds < 300, "it was never cut");
+        if receive(1).is_err() {
+            break;
+        }
+    }
+    // Whatever is left to read, there is no end behind it that could be taken for that of the answer.
+    loop {
+        match receive(1 << 16) {
+            Ok(Outcome::Count(0)) => panic!("it ends as if nothing had happened"),
+            Ok(_) => {}
+            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
     }
 }
 

@@ -138,6 +138,7 @@ suite! {
             j4_reader_that_drips_is_cut,
         }
         dripping::{
+            j4_reader_that_is_cut_is_reset,
             j4_bodies_that_drip_are_cut,
             j4_small_chunks_that_drip_are_cut,
             j4_chunk_extensions_that_drip_are_cut,
