@@ -5,7 +5,9 @@ use crate::output::{BYTES_PER_TURN, Mark, Next, Output};
 use crate::packet::Kind;
 use crate::{Packet, Reason};
 use coracle_loop::Loop;
-use coracle_loop::demux::{Finished, Operation, Outcome, Outgoing, Payload, Submitted};
+use coracle_loop::demux::{
+    Finished, Operation, Outcome, Outgoing, Payload, SocketOption, Submitted,
+};
 use std::io;
 use std::rc::Rc;
 
@@ -276,6 +278,8 @@ impl Link {
         let link = Rc::downgrade(self);
         let timer = lp.after(timeout, move |lp| {
             if let Some(link) = link.upgrade() {
+                // What the kernel has goes with it, or it would be kept for as long as the peer takes a little.
+                let _ = lp.set_option(link.socket, SocketOption::ResetOnClose(true)); // or it is gone
                 link.abort_now(lp, Reason::SlowReader);
             }
         });
