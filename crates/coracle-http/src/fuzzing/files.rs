@@ -54,7 +54,7 @@ fn wanted(field: &[u8], length: u64) -> Option<Vec<bool>> {
     let text = String::from_utf8(field.to_vec()).ok()?;
     let blank = |c: char| c == ' ' || c == '\t';
     let (unit, list) = text.split_at(text.find('=')?);
-    if unit.trim_matches(blank).to_ascii_lowercase() != "bytes" {
+    if !unit.trim_matches(blank).eq_ignore_ascii_case("bytes") {
         return None;
     }
     let elements: Vec<&str> =
