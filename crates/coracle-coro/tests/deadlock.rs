@@ -2,9 +2,12 @@
 //! could not know.
 
 use coracle_coro::net::UnixStream;
-use coracle_coro::{Builder, current, park, run, sleep, spawn, spawn_future};
+use coracle_coro::{
+    Builder, JoinHandle, current, park, run, run_on, sleep, spawn, spawn_future, yield_now,
+};
 use coracle_loop::Loop;
-use std::io::{ErrorKind, Read, Write};
+use coracle_loop::demux::Backend;
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 fn main() {
@@ -14,8 +17,50 @@ fn main() {
     s49_futures_are_in_the_list_of_a_deadlock();
     sleeping_is_no_deadlock();
     reading_is_no_deadlock();
+    ending_a_read_is_no_deadlock();
     other_thread_may_come_to_the_rescue();
-    println!("7 facts hold");
+    println!("8 facts hold");
+}
+
+/// A read that was ended is not over before its coroutine is told.
+fn ending_a_read_is_no_deadlock() {
+    type End = fn(&JoinHandle<io::Result<usize>>, &UnixStream);
+    let ends: [End; 3] = [
+        |reader, _| reader.cancel(),
+        |reader, _| {
+            reader.cancel();
+            yield_now(); // it sees the first, and waits for its read to end
+            reader.cancel();
+        },
+        |reader, stream| {
+            stream.close().expect("it is open");
+            reader.cancel();
+        },
+    ];
+    for backend in [Backend::Epoll, Backend::Uring, Backend::Poll] {
+        for end in ends {
+            let lp = coracle_loop::Builder::new().backend(backend).build().expect("a loop");
+            run_on(&lp, move || {
+                let (mut here, there) = UnixStream::pair()?;
+                let mut reading = there.try_clone()?;
+                let reader = spawn(move || {
+                    reading.read(&mut [0; 8])?;
+                    reading.read(&mut [0; 8]) // the first was short: this one can only wait
+                });
+                here.write_all(b"!")?;
+                sleep(Duration::from_millis(5))?; // it waits
+                end(&reader, &there);
+                let ended = reader.join().expect("it does not panic");
+                assert!(ended.is_err(), "{ended:?}");
+                // Others use its stack.
+                for _ in 0..10 {
+                    spawn(yield_now).join().expect("it does not panic");
+                }
+                Ok(())
+            })
+            .expect("no deadlock");
+        }
+    }
 }
 
 fn s49_deadlock_is_reported_with_the_list() {

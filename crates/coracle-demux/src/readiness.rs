@@ -343,8 +343,13 @@ impl<P: Poller> Adaptor<P> {
     #[cold]
     fn take_finished(&mut self) -> Option<Arrival> {
         let arrival = self.finished.pop_front()?;
-        if let Arrival::Completion(Completion { token, more: false, .. }) = &arrival {
-            self.operations.remove(*token);
+        match &arrival {
+            Arrival::Completion(completion) if completion.more => {}
+            Arrival::Completion(completion) => _ = self.operations.remove(completion.token),
+            Arrival::Landed(awaited) => {
+                self.awaited -= 1;
+                awaited.land(Landed::Failed(Errno::CANCELED.raw_os_error())); // no other waits here
+            }
         }
         Some(arrival)
     }
@@ -542,9 +547,8 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
+        // It lands when it is taken: who waits may not see it, and go, while it is still in the queue.
         if let Some(receive) = self.slots.get_mut(socket).and_then(|slot| slot.receive.take()) {
-            self.awaited -= 1;
-            receive.awaited.land(Landed::Failed(Errno::CANCELED.raw_os_error()));
             self.finished.push_back(Arrival::Landed(receive.awaited));
         }
     }

@@ -97,12 +97,10 @@ impl<P: Poller> Adaptor<P> {
         let reader = slot.reader.filter(|_| slot.ready.intersects(READER));
         let writer = slot.writer.filter(|_| slot.ready.intersects(WRITER) && !slot.pausing);
         let received = match reader {
-            Some(token) if slot.lent => self.run_receive_lent(handle, token),
-            Some(token) => self.run_operation(handle, token),
-            None => None,
-        };
-        let received = match received {
-            Some(completion) => Some(Arrival::Completion(completion)),
+            Some(token) if slot.lent => {
+                self.run_receive_lent(handle, token).map(Arrival::Completion)
+            }
+            Some(token) => self.run_operation(handle, token).map(Arrival::Completion),
             None => self.run_receive_awaited(handle).map(Arrival::Landed),
         };
         if received.is_some() {

@@ -164,8 +164,12 @@ pub(crate) fn rule_04_cancelled_receive_leaves_lent_space_alone(h: &mut Harness)
     let (mut first, mut second) = (Lender::new(8), Lender::new(8));
     h.demux.cancel_receive(b); // there is none
     let old = waiting(h, b, &mut first);
+    let in_flight = h.demux.in_flight();
     old.cancel(h, b);
     old.cancel(h, b);
+    // Until it is taken, nobody is told, and it is in flight.
+    assert_eq!(first.place().landing.take(), Landed::Nothing);
+    assert_eq!(h.demux.in_flight(), in_flight);
     assert_eq!(errno(first.finish(h, old)), Errno::CANCELED.raw_os_error());
     let new = waiting(h, b, &mut second);
     h.send_all(a, b"ahoy");
