@@ -23,7 +23,7 @@ use coracle::demux::{Address, Backend};
 use coracle::net::ToAddresses;
 use coracle::{Loop, LoopHandle};
 use report::Report;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -96,9 +96,9 @@ pub(crate) fn run(options: &LoadOptions) -> io::Result<()> {
     let run = Run::start(options, &addresses)?;
     let report = run.finish()?;
     if options.json {
-        say(report.json())
+        say(report.json());
     } else {
-        print!("{}", report.text())
+        let _ = write!(io::stdout(), "{}", report.text());
     }
     report.verdict()
 }

@@ -205,6 +205,7 @@ impl Ending {
             OVER => Ok(self.place.with_mut(|place| unsafe { (*place).take() })),
             NEVER_ENDS => Err(Nothing::NeverEnds),
             LOST => Err(Nothing::Lost),
+            TAKEN => panic!("a handle is joined or awaited to its end once"),
             _ => Err(Nothing::NeverBegan),
         })
     }

@@ -116,7 +116,6 @@ impl OwnedRequest {
         }
     }
 
-    /// Takes the target, path and query, to be at this place of the headers' text.
     /// Forgets its first line, as that of a request which has none.
     #[cold]
     pub(crate) fn be_unknown(&mut self) {
@@ -128,6 +127,7 @@ impl OwnedRequest {
         self.version = Version::Http11;
     }
 
+    /// Takes the target, path and query, to be at this place of the headers' text.
     pub(crate) fn set_target(&mut self, start: usize, end: usize) {
         let target = &self.headers.text[start..end];
         match target.iter().position(|&byte| byte == b'?') {

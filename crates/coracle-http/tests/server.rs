@@ -63,10 +63,11 @@ fn q4_stopping_server_finishes_what_is_under_way() {
         let stopped = Arc::new(AtomicBool::new(false));
         let (count, may_end) = (Arc::clone(&begun), Arc::clone(&stopped));
         let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
-        let settings = Settings { stop_timeout: PATIENCE, ..Settings::default() };
+        let (idle_timeout, stop_timeout) = (10 * PATIENCE, PATIENCE);
+        let settings = Settings { idle_timeout, stop_timeout, ..Settings::default() };
         let running = server
             .settings(settings)
-            .drain(PATIENCE)
+            .drain(10 * PATIENCE)
             .start(move |req: &Request<'_>| {
                 count.fetch_add(1, Ordering::SeqCst);
                 while req.path() == "/slow" && !may_end.load(Ordering::SeqCst) {
@@ -102,7 +103,12 @@ fn q4_stopping_server_finishes_what_is_under_way() {
 fn q4_stopping_server_does_not_wait_for_who_says_nothing() {
     for backend in BACKENDS {
         let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
-        let settings = Settings { stop_timeout: Duration::from_millis(1), ..Settings::default() };
+        let settings = Settings {
+            stop_timeout: Duration::from_millis(1),
+            header_timeout: 10 * PATIENCE,
+            idle_timeout: 10 * PATIENCE,
+            ..Settings::default()
+        };
         let running = server.settings(settings).drain(100 * PATIENCE).start(|_: &Request<'_>| "");
         let running = running.unwrap();
         let silent = connect(&running);

@@ -81,8 +81,9 @@ impl Acceptor {
     pub(super) fn accept(&self) -> io::Result<Handle> {
         with_caller(|caller| {
             caller.check_home(&self.socket.scheduler)?;
-            if let Some(known) = self.queue.state.borrow_mut().take_known() {
-                caller.done_at_once();
+            let known = self.queue.state.borrow_mut().take_known();
+            if let Some(known) = known {
+                caller.done_at_once(); // others may run: nothing is borrowed
                 return known;
             }
             // It may let others run: then look again.

@@ -177,15 +177,16 @@ impl<T> Core<T> {
         Some(message)
     }
 
-    /// As [`push_past_the_lock`](Core::push_past_the_lock), but if there is no room, one looks for a moment.
+    /// As [`push_past_the_lock`](Core::push_past_the_lock), but if there is no room, one that `looks` does so for a
+    /// moment.
     #[inline]
-    fn send_past_the_lock(&self, message: T) -> Result<(), T> {
+    fn send_past_the_lock(&self, message: T, looks: bool) -> Result<(), T> {
         self.note(&self.gate.sender);
         let message = match self.push_past_the_lock(message) {
             Ok(()) => return Ok(()),
             Err(message) => message,
         };
-        if self.can_look(SENDERS_WAIT | CLOSED) && self.sender_hope.is_there() {
+        if looks && self.can_look(SENDERS_WAIT | CLOSED) && self.sender_hope.is_there() {
             self.send_in_a_moment(message)
         } else {
             Err(message)
@@ -206,12 +207,14 @@ impl<T> Core<T> {
         kept.map_or(Ok(()), Err)
     }
 
-    /// As [`pop_past_the_lock`](Core::pop_past_the_lock), but if there is nothing, one looks for a moment.
+    /// As [`pop_past_the_lock`](Core::pop_past_the_lock), but if there is nothing, one that `looks` does so for a
+    /// moment.
     #[inline]
-    fn receive_past_the_lock(&self) -> Option<T> {
+    fn receive_past_the_lock(&self, looks: bool) -> Option<T> {
         self.note(&self.gate.receiver);
         let message = self.pop_past_the_lock();
-        if message.is_none()
+        if looks
+            && message.is_none()
             && self.can_look(RECEIVERS_WAIT | FRONT)
             && self.receiver_hope.is_there()
         {
@@ -436,13 +439,14 @@ impl<T> Core<T> {
 
     // --- Waiting ---------------------------------------------------------------------------------------
 
-    /// Sends at once, or joins the line with the message.
+    /// Sends at once, or joins the line with the message. Not futures, but all others may look for a moment first.
     pub(super) fn send_or_join(
         &self,
         message: T,
+        looks: bool,
         party: impl FnOnce() -> (Waker, usize),
     ) -> Result<Option<Queued>, TrySendError<T>> {
-        let Err(message) = self.send_past_the_lock(message) else { return Ok(None) };
+        let Err(message) = self.send_past_the_lock(message, looks) else { return Ok(None) };
         // Where a message is when the wait is refused by a panic: it may have a sender of this channel in it,
         // whose destructor wants the lock.
         let mut kept = None;
@@ -470,12 +474,13 @@ impl<T> Core<T> {
         })
     }
 
-    /// Receives at once, or joins the line.
+    /// Receives at once, or joins the line. Not futures, but all others may look for a moment first.
     pub(super) fn receive_or_join(
         &self,
+        looks: bool,
         party: impl FnOnce() -> (Waker, usize),
     ) -> Result<Result<T, Queued>, TryRecvError> {
-        if let Some(message) = self.receive_past_the_lock() {
+        if let Some(message) = self.receive_past_the_lock(looks) {
             return Ok(Ok(message));
         }
         self.under_lock(|state, told| {

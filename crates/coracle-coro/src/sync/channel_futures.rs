@@ -64,7 +64,7 @@ impl<T> Future for RecvFuture<'_, T> {
                 } // the senders are gone
             }
             let mut place = None;
-            match self.receiver.core.receive_or_join(|| begin(&mut place)) {
+            match self.receiver.core.receive_or_join(false, || begin(&mut place)) {
                 Ok(Ok(message)) => return Poll::Ready(Ok(message)),
                 Ok(Err(queued)) => self.waiting = place.map(|wait| (wait, queued.ticket)),
                 Err(TryRecvError::Disconnected | TryRecvError::Empty) => {
@@ -151,7 +151,7 @@ impl<T> Future for SendFuture<'_, T> {
             }
             let message = self.message.take().expect("a future was polled after it was ready");
             let mut place = None;
-            match self.sender.core.send_or_join(message, || begin(&mut place)) {
+            match self.sender.core.send_or_join(message, false, || begin(&mut place)) {
                 Ok(None) => return Poll::Ready(Ok(())),
                 Ok(Some(queued)) => self.waiting = place.map(|wait| (wait, queued.ticket)),
                 Err(TrySendError::Disconnected(message) | TrySendError::Full(message)) => {

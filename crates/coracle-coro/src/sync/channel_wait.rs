@@ -27,7 +27,7 @@ pub(super) fn send<T>(core: &Core<T>, mut message: T) -> Result<(), SendError<T>
     }
     loop {
         let mut waiter = None;
-        let queued = match core.send_or_join(message, || begin(&mut waiter)) {
+        let queued = match core.send_or_join(message, true, || begin(&mut waiter)) {
             Ok(None) => return Ok(()),
             Ok(Some(queued)) => queued,
             Err(TrySendError::Disconnected(message) | TrySendError::Full(message)) => {
@@ -57,7 +57,7 @@ pub(super) fn receive<T>(core: &Core<T>, what: WaitsFor) -> Result<T, RecvError>
     budget::begin()?;
     loop {
         let mut waiter = None;
-        let queued = match core.receive_or_join(|| begin(&mut waiter)) {
+        let queued = match core.receive_or_join(true, || begin(&mut waiter)) {
             Ok(Ok(message)) => return Ok(message),
             Ok(Err(queued)) => queued,
             Err(TryRecvError::Disconnected | TryRecvError::Empty) => {

@@ -112,12 +112,12 @@ impl<T> Line<T> {
     ) -> Option<(Ticket, T, Claimed)> {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
-            if entry.gone {
-                at += 1;
-                continue;
-            }
             if entry.waker.is_lost() {
                 self.forget(at);
+                continue;
+            }
+            if entry.gone {
+                at += 1;
                 continue;
             }
             if !served(&entry.item) {

@@ -83,6 +83,10 @@ impl Shared {
                     self.arm(conn, deadline);
                 }
             }
+            // It waits for nothing any more; unless more requests have come than are answered.
+            Phase::Head if self.site.stopping.get() && !self.facts.is(Fact::Left) => {
+                self.close(conn)
+            }
             Phase::Head if conn.unsent_bytes() > 0 => self.watch(conn),
             Phase::Head if self.facts.is(Fact::Ended) => conn.close(),
             Phase::Head => {

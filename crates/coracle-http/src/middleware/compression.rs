@@ -18,6 +18,10 @@ const OFFLOAD_BYTES: usize = 32 << 10;
 /// Longer ones, in memory or in a file, are sent as they are: each client would have them compressed anew.
 const LIMIT_COMPRESSED_BYTES: u64 = 64 << 20;
 
+/// So many files at most are compressed while they are sent; each needs its encoder's memory for as long as its client
+/// takes. The others are sent as they are.
+const LIMIT_COMPRESSED_FILES: usize = 128;
+
 /// So much of a file is compressed at a time.
 const PIECE_BYTES: u64 = 128 << 10;
 
@@ -44,20 +48,22 @@ const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 /// What is left as it is: bodies of fewer than 256 bytes or more than 64 MiB, parts (`Content-Range`), what is
 /// coded already or says `Cache-Control: no-transform`, and all that is not text: images, archives. Streams are
 /// compressed while they are written; a flush goes through. Files that are too large to be in memory are
-/// compressed while they are sent, on threads of the worker pool, and not faster than the client takes them: each
-/// time anew, so compress beforehand what is asked for often.
+/// compressed while they are sent, on threads of the worker pool, and not faster than the client takes them, 128 at
+/// most at a time: each time anew, so compress beforehand what is asked for often.
 ///
 /// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
 /// (the attack is called BREACH). Leave such routes out.
 #[derive(Debug, Clone)]
 pub struct Compression {
     least_bytes: u64,
+    /// One for each file that is being compressed, and one for us.
+    files: Arc<()>,
 }
 
 impl Compression {
     /// All that is text, from 256 bytes on.
     pub fn new() -> Compression {
-        Compression { least_bytes: LEAST_BYTES }
+        Compression { least_bytes: LEAST_BYTES, files: Arc::default() }
     }
 
     /// All that is text, from so many bytes on.
@@ -104,7 +110,10 @@ impl Middleware for Compression {
     fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response {
         let mut response = next.run(req);
         // What is not sent again would have depended on it.
-        if matches!(response.status(), Status::NOT_MODIFIED | Status::PRECONDITION_FAILED) {
+        if matches!(
+            response.status(),
+            Status::NOT_MODIFIED | Status::PRECONDITION_FAILED | Status::PARTIAL_CONTENT
+        ) {
             vary::add(&mut response, "accept-encoding");
         }
         if !self.is_worth_it(&response) || !self.takes(response.body()) {
@@ -118,8 +127,14 @@ impl Middleware for Compression {
             Kind::Bytes(bytes) => whole(coding, bytes),
             Kind::Vec(bytes) => whole(coding, bytes.into()),
             Kind::Stream { writer, .. } => Ok(Body::stream(move |out| stream(coding, writer, out))),
-            Kind::File { file, offset, len } => {
-                Ok(Body::stream(move |out| self::file(coding, file, offset, len, out)))
+            Kind::File { file, offset, len }
+                if Arc::strong_count(&self.files) <= LIMIT_COMPRESSED_FILES =>
+            {
+                let one = Arc::clone(&self.files);
+                Ok(Body::stream(move |out| {
+                    let _one = one;
+                    self::file(coding, file, offset, len, out)
+                }))
             }
             other => Err(Body(other)),
         };

@@ -117,7 +117,6 @@ suite! {
         }
         telling::{
             j14_refused_requests_are_in_the_access_log,
-            j14_late_requests_are_in_the_access_log,
             j14_refused_requests_have_error_pages,
             j14_middlewares_of_the_route_see_a_refusal,
             j14_handler_that_panics_is_in_the_access_log_and_has_an_error_page,
@@ -132,6 +131,7 @@ suite! {
         bodies::{ n1_file_is_sent_from_where_it_is }
     }
     sim: {
+        telling::{ j14_late_requests_are_in_the_access_log }
         refusing::{
             j4_times_are_exact,
             j4_body_that_drips_is_cut,

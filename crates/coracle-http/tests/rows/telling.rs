@@ -55,9 +55,6 @@ fn limited() -> Settings {
         limit_headers: 10,
         limit_target_bytes: 100,
         limit_body_bytes: 20,
-        header_timeout: Duration::from_millis(40),
-        body_timeout: Duration::from_millis(40),
-        min_body_rate: 1_000_000,
         ..Settings::default()
     }
 }
@@ -114,12 +111,19 @@ pub(crate) fn j14_refused_requests_are_in_the_access_log(h: &Harness) {
 }
 
 pub(crate) fn j14_late_requests_are_in_the_access_log(h: &Harness) {
+    let timeout = Duration::from_millis(40);
+    let settings = Settings {
+        header_timeout: timeout,
+        body_timeout: timeout,
+        min_body_rate: 1_000_000,
+        ..limited()
+    };
     for (text, known) in [
         ("GET /a HT", "- - -"),
         ("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab", "POST /up HTTP/1.1"),
     ] {
         let (app, log, lines) = logged(ok);
-        let client = Client::with(h, limited(), app);
+        let client = Client::with(h, settings.clone(), app);
         client.send(text);
         let answer = refused(&client);
         assert_eq!(answer.status, 408, "{text:?}");
