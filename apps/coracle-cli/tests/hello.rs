@@ -165,8 +165,8 @@ fn ask_on(stream: &mut TcpStream) {
     }
 }
 
-/// What a connection costs that has asked something and is silent now: its structs, and no stack and no buffer. How
-/// much that is to the byte is for a benchmark, on a machine that does nothing else (`bench w8`).
+/// What a connection costs that has asked something and is silent now: its structs, and no stack and no buffer.
+/// How much that is to the byte is for a benchmark, on a machine that does nothing else (`bench w8`).
 #[test]
 fn t6_idle_connection_holds_its_structs_only() {
     const CONNECTIONS: usize = 3000;

@@ -158,8 +158,8 @@ impl Protocol for H1 {
         Ok(())
     }
 
-    /// Nobody is kept any more, but a request that is on its way is answered: one that has come is looked at first,
-    /// and who has not asked anything yet has connected to do so.
+    /// Nobody is kept any more, but a request that is on its way is answered: one that has come is looked at
+    /// first, and who has not asked anything yet has connected to do so.
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
         shared.site.stopping.set(true);

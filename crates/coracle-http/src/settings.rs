@@ -47,8 +47,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may take none of its answer: then the connection is cut.
     pub write_timeout: Duration,
-    /// When the server stops: how long a connection that has not asked anything yet may still do so. Its request may
-    /// be on its way.
+    /// When the server stops: how long a connection that has not asked anything yet may still do so. Its request
+    /// may be on its way.
     pub stop_timeout: Duration,
     /// How many bytes of its answer a client must take in a second, on average over a
     /// [write time-out](Settings::write_timeout): else the connection is cut.

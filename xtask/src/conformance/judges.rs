@@ -78,8 +78,8 @@ pub(super) const JUDGES: &[Judge] = &[
 /// Debian's own, for which Debian's packages are.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// `ab` without `-k` may need so long for a request, even on a machine that is busy with other things. It is some ten
-/// milliseconds; a server that does not close lets it wait for seconds.
+/// `ab` without `-k` may need so long for a request, even on a machine that is busy with other things. It is some
+/// ten milliseconds; a server that does not close lets it wait for seconds.
 const LIMIT_AB_MILLISECONDS: f64 = 1000.0;
 
 fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {

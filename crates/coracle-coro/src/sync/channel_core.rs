@@ -177,8 +177,8 @@ impl<T> Core<T> {
         Some(message)
     }
 
-    /// As [`push_past_the_lock`](Core::push_past_the_lock), but if there is no room, one that `looks` does so for a
-    /// moment.
+    /// As [`push_past_the_lock`](Core::push_past_the_lock), but if there is no room, one that `looks` does so for
+    /// a moment.
     #[inline]
     fn send_past_the_lock(&self, message: T, looks: bool) -> Result<(), T> {
         self.note(&self.gate.sender);

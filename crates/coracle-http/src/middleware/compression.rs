@@ -18,8 +18,8 @@ const OFFLOAD_BYTES: usize = 32 << 10;
 /// Longer ones, in memory or in a file, are sent as they are: each client would have them compressed anew.
 const LIMIT_COMPRESSED_BYTES: u64 = 64 << 20;
 
-/// So many files at most are compressed while they are sent; each needs its encoder's memory for as long as its client
-/// takes. The others are sent as they are.
+/// So many files at most are compressed while they are sent; each needs its encoder's memory for as long as its
+/// client takes. The others are sent as they are.
 const LIMIT_COMPRESSED_FILES: usize = 128;
 
 /// So much of a file is compressed at a time.
@@ -48,8 +48,8 @@ const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 /// What is left as it is: bodies of fewer than 256 bytes or more than 64 MiB, parts (`Content-Range`), what is
 /// coded already or says `Cache-Control: no-transform`, and all that is not text: images, archives. Streams are
 /// compressed while they are written; a flush goes through. Files that are too large to be in memory are
-/// compressed while they are sent, on threads of the worker pool, and not faster than the client takes them, 128 at
-/// most at a time: each time anew, so compress beforehand what is asked for often.
+/// compressed while they are sent, on threads of the worker pool, and not faster than the client takes them, 128
+/// at most at a time: each time anew, so compress beforehand what is asked for often.
 ///
 /// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
 /// (the attack is called BREACH). Leave such routes out.
