@@ -256,8 +256,8 @@ impl Uring {
         loop {
             // SAFETY: what the entry points to is owned by the operation's place in the table or by a rest of the
             // carrier, at addresses that stay, until the final completion; or it is the space of a coroutine that
-            // is parked until then; or it lies on the quay, which is not used again before the kernel has taken the
-            // entry and is done with it.
+            // is parked until then; or it lies on the quay, which is not used again before the kernel has taken
+            // the entry and is done with it.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
