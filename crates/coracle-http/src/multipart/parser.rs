@@ -179,6 +179,9 @@ impl Parser {
                             Ok(Event::More)
                         };
                     };
+                    if self.finder.find(&rest[..end]).is_some() {
+                        return Err(Refused::Head); // to others it would be another part
+                    }
                     let head = parse_head(&rest[..end])?;
                     self.part_bytes = 0;
                     self.pass(end + 2, State::EmptyLine);
