@@ -138,7 +138,8 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     waiting.env("TSAN_OPTIONS", "suppressions=../../xtask/thread-sanitizer.supp");
     steps.push(once("thread sanitizer, coroutines", waiting));
 
-    let fuzz = ["xtask", "fuzz", "--address", "--seconds", &settings.fuzz.to_string()];
+    let seconds = settings.fuzz.to_string();
+    let fuzz = ["xtask", "fuzz", "--address", "--seed", "0", "--seconds", &seconds];
     steps.push(once("fuzzing", command::cargo(root, &fuzz)));
     steps.push(once("conformance", command::cargo(root, &["xtask", "conformance"])));
 

@@ -27,6 +27,9 @@ pub(crate) struct Settings {
     /// How many run at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// Where chance begins: the same inputs again, of the same parsers. 0 is another one each time.
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
     /// Look for misuse of memory, too: slower, and there is no unsafe code in the parsers.
     #[arg(long)]
     address: bool,
@@ -112,6 +115,7 @@ fn try_target(
     let mut program = Command::new(programs.join(name));
     program.args([&corpus, &fuzz.join("inputs").join(name)]);
     program.arg(format!("-max_total_time={}", settings.seconds));
+    program.arg(format!("-seed={}", settings.seed));
     program.arg(format!("-artifact_prefix={}/", artifacts.display()));
     program.arg(format!("-dict={}", fuzz.join("http.dict").display()));
     program.args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=2048", "-print_final_stats=1"]);
