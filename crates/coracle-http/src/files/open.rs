@@ -253,6 +253,9 @@ impl Walk {
         let mut names: VecDeque<OsString> = split(relative.as_bytes()).collect();
         let mut links = 0;
         while let Some(name) = names.pop_front() {
+            if name == "." {
+                continue; // whatever was before it is a directory
+            }
             if name == ".." {
                 self.leave()?;
                 continue;
@@ -320,9 +323,10 @@ fn open_place(directory: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Own
     rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
-/// The names of a path; `.` and empty ones are none.
+/// The names of a path. Empty ones are none; but at its end they mean `.`, which is in directories only.
 fn split(path: &[u8]) -> impl Iterator<Item = OsString> + '_ {
-    let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    let end: &[u8] = if path.ends_with(b"/") { b"." } else { b"" };
+    let names = path.split(|&byte| byte == b'/').chain([end]).filter(|name| !name.is_empty());
     names.map(|name| OsStringExt::from_vec(name.to_vec()))
 }
 
