@@ -14,7 +14,6 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -22,32 +21,20 @@ use clap::Parser;
 use harness::answer::Answer;
 use harness::ask::request;
 use harness::buffer_ring::BufferRing;
-use harness::cpu_clock::{cpu_time, cpu_time_of};
 use harness::load::LoadReport;
-use harness::{pause, stage};
+use harness::load_ring::{self, GROUP, SEND, Submissions, check_loopback, fault, prepared};
+use harness::snapshot::Snapshot;
+use harness::stage;
 use hdrhistogram::Histogram;
-use io_uring::cqueue::CompletionQueue;
-use io_uring::types::{Fixed, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use io_uring::cqueue::{self, CompletionQueue};
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
-/// Submissions that fit one turn; a longer turn submits in between.
-const SUBMISSIONS: u32 = 4096;
-/// Completions the kernel can post before it has to set some aside.
-const COMPLETIONS: u32 = 32 * 1024;
-/// The buffer group of the receives.
-const GROUP: u16 = 0;
 /// A receive buffer is as large as what comes at once, up to this.
 const LIMIT_BUFFER_BYTES: usize = 64 * 1024;
 /// All receive buffers together.
 const LIMIT_BUFFERS_BYTES: usize = 16 << 20;
-/// How long to spin for an answer before sleeping.
-const LIMIT_SPIN: Duration = Duration::from_micros(500);
 /// One answer in this many has its latency recorded.
 const SAMPLE: u64 = 8;
-/// `user_data` of a failed send is the connection's with this bit.
-const SEND: u64 = 1 << 32;
 
 #[derive(Parser)]
 #[command(about = "HTTP requests over loopback; prints one line of JSON")]
@@ -104,12 +91,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<LoadReport> {
-    if !arguments.connect.ip().is_loopback() {
-        return Err(io::Error::other(format!(
-            "will not load {}: only loopback addresses are allowed",
-            arguments.connect
-        )));
-    }
+    check_loopback(arguments.connect)?;
     let request = request(&arguments.path);
     let answer = Answer::probe(arguments.connect, &request)?;
     if arguments.body_bytes.is_some_and(|bytes| bytes != answer.body().len() as u64) {
@@ -122,16 +104,7 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
     let requests = request.repeat(arguments.pipelined as usize);
     // Declared before the ring, so that it is dropped after it.
     let buffers;
-    let mut ring: IoUring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_coop_taskrun()
-        .setup_taskrun_flag()
-        .setup_no_sqarray()
-        .setup_cqsize(COMPLETIONS)
-        .build(SUBMISSIONS)?;
-    let descriptors: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-    ring.submitter().register_files(&descriptors)?;
+    let mut ring = load_ring::open(&sockets)?;
     let at_once = answer.len() * arguments.pipelined as usize;
     let buffer_bytes = at_once.next_power_of_two().clamp(256, LIMIT_BUFFER_BYTES);
     let enough = (2 * sockets.len()).next_power_of_two();
@@ -140,7 +113,7 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
 
     let (submitter, queue, completions) = ring.split();
     let mut load = Load {
-        submissions: Submissions { submitter, queue },
+        submissions: Submissions::new(submitter, queue),
         buffers,
         connections: vec![
             Connection { batches: 0, sent_at: 0, received: 0, left: 0 };
@@ -161,13 +134,6 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         socket.shutdown(Shutdown::Both)?;
     }
     Ok(report)
-}
-
-fn prepared(socket: TcpStream) -> io::Result<TcpStream> {
-    socket.set_nodelay(true)?;
-    // Cheaper than BBR, where that is the default; fails where it is not allowed.
-    let _ = sockopt::set_tcp_congestion(&socket, "reno");
-    Ok(socket)
 }
 
 #[derive(Clone)]
@@ -201,15 +167,6 @@ struct Load<'ring> {
     latency: Histogram<u64>,
 }
 
-/// What has been used up to a moment.
-struct Snapshot {
-    at: Duration,
-    answering: Duration,
-    answered: u64,
-    load_cpu: Duration,
-    server_cpu: Duration,
-}
-
 impl Load<'_> {
     fn measure(
         &mut self,
@@ -226,12 +183,13 @@ impl Load<'_> {
         let (mut begin, mut end) = (None, None);
         let mut last_answer = (Duration::ZERO, 0);
         for index in 0..self.connections.len() as u32 {
-            self.submissions.push(receive(index));
+            self.submissions.receive(index);
             self.send_next(index, 0);
         }
         while self.outstanding > 0 {
             if arguments.burst {
-                self.burst(&arguments.watch)?;
+                let want = self.outstanding as u32;
+                self.answering += self.submissions.burst(&arguments.watch, want)?;
                 completions.sync();
             } else {
                 self.submissions.submit_and_wait(&mut completions)?;
@@ -273,7 +231,7 @@ impl Load<'_> {
         let (Some(begin), Some(end)) = (begin, end) else {
             return Err(io::Error::other("the run ended before it was warm"));
         };
-        Ok(self.report(&begin, &end))
+        Ok(begin.until(&end, self.connections.len(), self.answer.len(), &self.latency))
     }
 
     #[inline]
@@ -287,7 +245,7 @@ impl Load<'_> {
             let id = cqueue::buffer_select(completion.flags()).expect("data comes in a buffer");
             self.received(index, id, result as usize, now)?;
             if !cqueue::more(completion.flags()) {
-                self.submissions.push(receive(index));
+                self.submissions.receive(index);
             }
             return Ok(());
         }
@@ -339,136 +297,18 @@ impl Load<'_> {
         connection.batches += 1;
         connection.sent_at = now;
         connection.left = self.pipelined;
-        // MSG_WAITALL makes a short send a failure, so a skipped completion means that all has gone.
-        let send =
-            opcode::Send::new(Fixed(index), self.requests.as_ptr(), self.requests.len() as u32)
-                .flags(libc::MSG_WAITALL)
-                .build()
-                .flags(squeue::Flags::SKIP_SUCCESS)
-                .user_data(SEND | u64::from(index));
-        self.submissions.push(send);
-    }
-
-    /// Sends what is queued to a server that stands still, lets it go, and sleeps until all is answered. (An
-    /// answer in two pieces would end the wait too early for another; the next round waits for it.)
-    fn burst(&mut self, server: &[u32]) -> io::Result<()> {
-        pause::stop(server)?;
-        self.submissions.enter(0)?;
-        let (start, used) = (Instant::now(), cpu_time(std::process::id())?);
-        pause::go_on(server)?;
-        self.submissions.enter(self.outstanding as u32)?;
-        // What we used is what we did when the last answer was there: taking them in.
-        let used = cpu_time(std::process::id())? - used;
-        self.answering += start.elapsed().saturating_sub(used);
-        Ok(())
+        // SAFETY: the requests never change, and live as long as the load.
+        unsafe { self.submissions.send(index, &self.requests) };
     }
 
     /// Receives again where buffers had run out, now that the finished ones are back in the ring.
     fn feed_starved(&mut self) {
         while let Some(index) = self.starved.pop() {
-            self.submissions.push(receive(index));
+            self.submissions.receive(index);
         }
     }
 
     fn snapshot(&self, at: Duration, watch: &[u32]) -> io::Result<Snapshot> {
-        let load_cpu = cpu_time(std::process::id())?;
-        let server_cpu = cpu_time_of(watch)?;
-        let (answering, answered) = (self.answering, self.answered);
-        Ok(Snapshot { at, answering, answered, load_cpu, server_cpu })
+        Snapshot::take(at, self.answering, self.answered, watch)
     }
-
-    fn report(&self, begin: &Snapshot, end: &Snapshot) -> LoadReport {
-        let operations = end.answered - begin.answered;
-        let seconds = (end.at - begin.at).as_secs_f64();
-        let answering = (end.answering - begin.answering).as_secs_f64();
-        let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1000.0;
-        LoadReport {
-            connections: self.connections.len(),
-            bytes: self.answer.len(),
-            operations,
-            seconds,
-            ops_per_second: operations as f64 / if answering > 0.0 { answering } else { seconds },
-            p50_us: quantile(0.5),
-            p99_us: quantile(0.99),
-            p999_us: quantile(0.999),
-            max_us: quantile(1.0),
-            errors: 0,
-            load_cpu_seconds: (end.load_cpu - begin.load_cpu).as_secs_f64(),
-            server_cpu_seconds: (end.server_cpu - begin.server_cpu).as_secs_f64(),
-        }
-    }
-}
-
-fn fault(index: u32, what: &str, result: i32) -> io::Error {
-    let reason = match result {
-        0.. => format!("{result} bytes"),
-        _ => io::Error::from_raw_os_error(-result).to_string(),
-    };
-    io::Error::other(format!("connection {index}: {what} ({reason})"))
-}
-
-struct Submissions<'ring> {
-    submitter: io_uring::Submitter<'ring>,
-    queue: squeue::SubmissionQueue<'ring>,
-}
-
-impl Submissions<'_> {
-    #[inline]
-    fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: a send points at the requests, which never change and live as long as the load.
-        while unsafe { self.queue.push(&entry) }.is_err() {
-            self.make_room();
-        }
-    }
-
-    #[cold]
-    fn make_room(&mut self) {
-        self.queue.sync();
-        self.submitter.submit().expect("io_uring takes well-formed entries");
-        self.queue.sync();
-    }
-
-    /// Submits, and returns when something has completed, or after a second. It spins before it sleeps, as `ping`
-    /// does, and for the same reason.
-    fn submit_and_wait(&mut self, completions: &mut CompletionQueue<'_>) -> io::Result<()> {
-        self.enter(0)?;
-        completions.sync();
-        let start = Instant::now();
-        while CompletionQueue::is_empty(completions) {
-            if self.queue.taskrun() {
-                self.enter(0)?;
-            } else if start.elapsed() > LIMIT_SPIN {
-                self.enter(1)?;
-                completions.sync();
-                return Ok(());
-            } else {
-                std::hint::spin_loop();
-            }
-            completions.sync();
-        }
-        Ok(())
-    }
-
-    /// Submits all, runs what the kernel has put off for us, and waits for `want` completions.
-    fn enter(&mut self, want: u32) -> io::Result<()> {
-        self.queue.sync();
-        let second = Timespec::new().sec(1);
-        let arguments = SubmitArgs::new().timespec(&second);
-        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-        // SAFETY: EXT_ARG says that the argument is of the type given.
-        let result = unsafe {
-            self.submitter.enter(self.queue.len() as u32, want, flags.bits(), Some(&arguments))
-        };
-        self.queue.sync();
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn receive(index: u32) -> squeue::Entry {
-    opcode::RecvMulti::new(Fixed(index), GROUP).build().user_data(index.into())
 }

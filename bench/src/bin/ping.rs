@@ -28,40 +28,30 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use harness::buffer_ring::BufferRing;
-use harness::cpu_clock::{cpu_time, cpu_time_of};
 use harness::listen::listen;
 use harness::load::LoadReport;
-use harness::{pause, stage};
+use harness::load_ring::{
+    self, GROUP, SEND, SUBMISSIONS, Submissions, check_loopback, fault, prepared,
+};
+use harness::snapshot::Snapshot;
+use harness::stage;
 use hdrhistogram::Histogram;
-use io_uring::cqueue::CompletionQueue;
-use io_uring::types::{Fixed, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use io_uring::cqueue::{self, CompletionQueue};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, sockopt};
+use rustix::net::SocketFlags;
 
-/// Submissions that fit one turn; a longer turn submits in between.
-const SUBMISSIONS: u32 = 4096;
-/// Completions the kernel can post before it has to set some aside.
-const COMPLETIONS: u32 = 32 * 1024;
-/// The buffer group of the receives.
-const GROUP: u16 = 0;
 /// A receive buffer is as large as a message, up to this.
 const LIMIT_BUFFER_BYTES: usize = 16 * 1024;
 /// At most this many receive buffers: the kernel's own limit.
 const LIMIT_BUFFERS: usize = 32 * 1024;
-/// How long to spin for an answer before sleeping.
-const LIMIT_SPIN: Duration = Duration::from_micros(500);
 /// One answer in this many has its latency recorded.
 const SAMPLE: u64 = 8;
-/// `user_data` of a failed send is the connection's with this bit.
-const SEND: u64 = 1 << 32;
 
 #[derive(Parser)]
 #[command(about = "Ping-pong load over loopback; prints one line of JSON")]
@@ -121,12 +111,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<LoadReport> {
-    if !arguments.connect.ip().is_loopback() {
-        return Err(io::Error::other(format!(
-            "will not load {}: only loopback addresses are allowed",
-            arguments.connect
-        )));
-    }
+    check_loopback(arguments.connect)?;
     if arguments.burst && arguments.connections > SUBMISSIONS / 2 {
         return Err(io::Error::other(format!("a burst has at most {} messages", SUBMISSIONS / 2)));
     }
@@ -139,16 +124,7 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
     }
     // Declared before the ring, so that it is dropped after it.
     let buffers;
-    let mut ring: IoUring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_coop_taskrun()
-        .setup_taskrun_flag()
-        .setup_no_sqarray()
-        .setup_cqsize(COMPLETIONS)
-        .build(SUBMISSIONS)?;
-    let descriptors: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-    ring.submitter().register_files(&descriptors)?;
+    let mut ring = load_ring::open(&sockets)?;
     let count = sockets.len().next_power_of_two().clamp(256, LIMIT_BUFFERS) as u16;
     let bytes = arguments.bytes as usize;
     let buffer_bytes = bytes.clamp(64, LIMIT_BUFFER_BYTES) as u32;
@@ -156,7 +132,7 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
 
     let (submitter, queue, completions) = ring.split();
     let mut load = Load {
-        submissions: Submissions { submitter, queue },
+        submissions: Submissions::new(submitter, queue),
         buffers,
         connections: vec![Connection { sequence: 0, sent_at: 0, received: 0 }; sockets.len()],
         near,
@@ -202,13 +178,6 @@ fn accept_all(listener: &TcpListener, count: usize, limit: Duration) -> io::Resu
     Ok(sockets)
 }
 
-fn prepared(socket: TcpStream) -> io::Result<TcpStream> {
-    socket.set_nodelay(true)?;
-    // Cheaper than BBR, where that is the default; fails where it is not allowed.
-    let _ = sockopt::set_tcp_congestion(&socket, "reno");
-    Ok(socket)
-}
-
 /// One message per connection; its first eight bytes are a counter, the rest never changes.
 fn messages(connections: usize, bytes: usize) -> Vec<u8> {
     (0..connections * bytes).map(|index| (index % 251) as u8).collect()
@@ -244,15 +213,6 @@ struct Load<'ring> {
     latency: Histogram<u64>,
 }
 
-/// What has been used up to a moment.
-struct Snapshot {
-    at: Duration,
-    answering: Duration,
-    answered: u64,
-    load_cpu: Duration,
-    server_cpu: Duration,
-}
-
 impl Load<'_> {
     fn measure(
         &mut self,
@@ -272,12 +232,13 @@ impl Load<'_> {
         let mut end = None;
         let mut last_answer = (Duration::ZERO, 0);
         for index in 0..self.connections.len() as u32 {
-            self.submissions.push(receive(index));
+            self.submissions.receive(index);
         }
         self.send_first(0);
         while self.outstanding > 0 {
             if arguments.burst {
-                self.burst(&arguments.watch)?;
+                let want = self.outstanding as u32;
+                self.answering += self.submissions.burst(&arguments.watch, want)?;
                 completions.sync();
             } else if arguments.lockstep {
                 self.submissions.enter(self.outstanding as u32)?;
@@ -324,7 +285,7 @@ impl Load<'_> {
         let (Some(begin), Some(end)) = (begin, end) else {
             return Err(io::Error::other("the run ended before it was warm"));
         };
-        Ok(self.report(&begin, &end))
+        Ok(begin.until(&end, self.near, self.bytes, &self.latency))
     }
 
     #[inline]
@@ -342,7 +303,7 @@ impl Load<'_> {
                 self.echo(index, id, result as usize)?;
             }
             if !cqueue::more(completion.flags()) {
-                self.submissions.push(receive(index));
+                self.submissions.receive(index);
             }
             return Ok(());
         }
@@ -405,14 +366,11 @@ impl Load<'_> {
     /// Sends the message of a connection.
     #[inline]
     fn send(&mut self, index: u32) {
-        let message = &self.messages[index as usize * self.bytes..];
-        // MSG_WAITALL makes a short send a failure, so a skipped completion means that all has gone.
-        let send = opcode::Send::new(Fixed(index), message.as_ptr(), self.bytes as u32)
-            .flags(libc::MSG_WAITALL)
-            .build()
-            .flags(squeue::Flags::SKIP_SUCCESS)
-            .user_data(SEND | u64::from(index));
-        self.submissions.push(send);
+        let start = index as usize * self.bytes;
+        let message = &self.messages[start..start + self.bytes];
+        // SAFETY: the message stays as it is until its echo has arrived (at the far end: until that has led to
+        // the next message); `messages` never grows.
+        unsafe { self.submissions.send(index, message) };
     }
 
     /// Keeps what has arrived at the far end of a proxy, and sends it back once it is a whole message.
@@ -434,132 +392,14 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Sends what is queued to a server that stands still, lets it go, and sleeps until all is answered.
-    fn burst(&mut self, server: &[u32]) -> io::Result<()> {
-        pause::stop(server)?;
-        self.submissions.enter(0)?;
-        let (start, used) = (Instant::now(), cpu_time(std::process::id())?);
-        pause::go_on(server)?;
-        self.submissions.enter(self.outstanding as u32)?;
-        // What we used is what we did when the last answer was there: taking them in.
-        let used = cpu_time(std::process::id())? - used;
-        self.answering += start.elapsed().saturating_sub(used);
-        Ok(())
-    }
-
     /// Receives again where buffers had run out, now that the finished ones are back in the ring.
     fn feed_starved(&mut self) {
         while let Some(index) = self.starved.pop() {
-            self.submissions.push(receive(index));
+            self.submissions.receive(index);
         }
     }
 
     fn snapshot(&self, at: Duration, watch: &[u32]) -> io::Result<Snapshot> {
-        Ok(Snapshot {
-            at,
-            answering: self.answering,
-            answered: self.answered,
-            load_cpu: cpu_time(std::process::id())?,
-            server_cpu: cpu_time_of(watch)?,
-        })
+        Snapshot::take(at, self.answering, self.answered, watch)
     }
-
-    fn report(&self, begin: &Snapshot, end: &Snapshot) -> LoadReport {
-        let operations = end.answered - begin.answered;
-        let seconds = (end.at - begin.at).as_secs_f64();
-        let answering = (end.answering - begin.answering).as_secs_f64();
-        let serving = if answering > 0.0 { answering } else { seconds };
-        let quantile = |q| self.latency.value_at_quantile(q) as f64 / 1000.0;
-        LoadReport {
-            connections: self.near,
-            bytes: self.bytes,
-            operations,
-            seconds,
-            ops_per_second: operations as f64 / serving,
-            p50_us: quantile(0.5),
-            p99_us: quantile(0.99),
-            p999_us: quantile(0.999),
-            max_us: quantile(1.0),
-            errors: 0,
-            load_cpu_seconds: (end.load_cpu - begin.load_cpu).as_secs_f64(),
-            server_cpu_seconds: (end.server_cpu - begin.server_cpu).as_secs_f64(),
-        }
-    }
-}
-
-fn fault(index: u32, what: &str, result: i32) -> io::Error {
-    let reason = match result {
-        0.. => format!("{result} bytes"),
-        _ => io::Error::from_raw_os_error(-result).to_string(),
-    };
-    io::Error::other(format!("connection {index}: {what} ({reason})"))
-}
-
-struct Submissions<'ring> {
-    submitter: io_uring::Submitter<'ring>,
-    queue: squeue::SubmissionQueue<'ring>,
-}
-
-impl Submissions<'_> {
-    #[inline]
-    fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: a send points at the connection's message, which stays as it is until its echo has
-        // arrived (at the far end: until that has led to the next message); `messages` never grows.
-        while unsafe { self.queue.push(&entry) }.is_err() {
-            self.make_room();
-        }
-    }
-
-    #[cold]
-    fn make_room(&mut self) {
-        self.queue.sync();
-        self.submitter.submit().expect("io_uring takes well-formed entries");
-        self.queue.sync();
-    }
-
-    /// Submits, and returns when something has completed, or after a second.
-    ///
-    /// It spins before it sleeps. A sleeping client would have to be woken, the server would pay for
-    /// that (some microseconds for an interrupt to another core), and the more so the slower it is.
-    fn submit_and_wait(&mut self, completions: &mut CompletionQueue<'_>) -> io::Result<()> {
-        self.enter(0)?;
-        completions.sync();
-        let start = Instant::now();
-        while CompletionQueue::is_empty(completions) {
-            if self.queue.taskrun() {
-                self.enter(0)?;
-            } else if start.elapsed() > LIMIT_SPIN {
-                self.enter(1)?;
-                completions.sync();
-                return Ok(());
-            } else {
-                std::hint::spin_loop();
-            }
-            completions.sync();
-        }
-        Ok(())
-    }
-
-    /// Submits all, runs what the kernel has put off for us, and waits for `want` completions.
-    fn enter(&mut self, want: u32) -> io::Result<()> {
-        self.queue.sync();
-        let second = Timespec::new().sec(1);
-        let arguments = SubmitArgs::new().timespec(&second);
-        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-        // SAFETY: EXT_ARG says that the argument is of the type given.
-        let result = unsafe {
-            self.submitter.enter(self.queue.len() as u32, want, flags.bits(), Some(&arguments))
-        };
-        self.queue.sync();
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn receive(index: u32) -> squeue::Entry {
-    opcode::RecvMulti::new(Fixed(index), GROUP).build().user_data(index.into())
 }
