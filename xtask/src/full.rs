@@ -31,6 +31,9 @@ pub(crate) struct Settings {
     /// Only steps whose name contains this; the page is then not written.
     #[arg(long)]
     only: Option<String>,
+    /// Without the steps of these names; the page says so.
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
 }
 
 /// One thing to be done, so many times.
@@ -52,15 +55,28 @@ struct Report {
 }
 
 pub(crate) fn run(root: &Path, settings: &Settings) -> Result<(), String> {
-    let wanted = |step: &Step| settings.only.as_ref().is_none_or(|only| step.name.contains(only));
+    let steps = steps(root, settings)?;
+    if let Some(name) =
+        settings.without.iter().find(|name| !steps.iter().any(|step| step.name == **name))
+    {
+        let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+        return Err(format!("there is no step {name}: there are {}", names.join(", ")));
+    }
+    let wanted = |step: &Step| {
+        settings.only.as_ref().is_none_or(|only| step.name.contains(only))
+            && !settings.without.iter().any(|name| name == step.name)
+    };
     let mut reports = Vec::new();
-    for step in steps(root, settings)?.into_iter().filter(wanted) {
+    for step in steps.into_iter().filter(wanted) {
         println!("== {}: {}", step.name, command::text(&step.command));
         reports.push(perform(step)?);
     }
     let mut circumstances = circumstances(root);
     if settings.only.is_none() && !reports.iter().any(|report| report.name == OLDEST_COMPILER) {
         circumstances.push((OLDEST_COMPILER, "not installed, left out".to_owned()));
+    }
+    if !settings.without.is_empty() {
+        circumstances.push(("left out", settings.without.join(", ")));
     }
     let page = page(&circumstances, &reports);
     println!("\n{page}");

@@ -170,6 +170,19 @@ pub(crate) fn send_bytes(
     }))
 }
 
+/// The same for what goes before something else, which the kernel should wait for.
+pub(crate) fn send_bytes_before_more(
+    fd: BorrowedFd<'_>,
+    kind: Kind,
+    bytes: &[u8],
+) -> Option<io::Result<usize>> {
+    if !kind.is_socket() {
+        return send_bytes(fd, kind, bytes);
+    }
+    let flags = SEND_FLAGS.union(SendFlags::MORE);
+    unless_waiting(retry_on_intr(|| rustix::net::send(fd, bytes, flags)))
+}
+
 /// Sends as much of `payload` as fits.
 pub(crate) fn send(
     fd: BorrowedFd<'_>,

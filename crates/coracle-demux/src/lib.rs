@@ -256,6 +256,15 @@ pub trait Demux {
     /// As [`Operation::Send`].
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize>;
 
+    /// The same for who submits an [`Operation::SendFile`] right after it: both should leave together, as with
+    /// `MSG_MORE`. If nothing follows, the bytes leave a little later all the same.
+    ///
+    /// # Errors
+    /// As [`Operation::Send`].
+    fn try_send_before_file(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.try_send(socket, bytes)
+    }
+
     /// Asks for the end of an operation in flight; a stale token is ignored.
     fn cancel(&mut self, token: Token);
 

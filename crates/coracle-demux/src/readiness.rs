@@ -245,6 +245,20 @@ impl<P: Poller> Adaptor<P> {
         }
     }
 
+    /// A descriptor that somebody tries to send to.
+    #[inline(always)]
+    fn sending_slot(&self, socket: Handle) -> io::Result<&Slot> {
+        self.fork.check()?;
+        let slot = self.slot(socket)?;
+        if slot.writer.is_some() {
+            return Err(Errno::ALREADY.into());
+        }
+        if let Source::Lent(_) = slot.source {
+            return Err(Errno::BADF.into()); // lent for polls only
+        }
+        Ok(slot)
+    }
+
     // --- Ending ------------------------------------------------------------------------------------
 
     /// Takes an operation away from its descriptor.
@@ -523,15 +537,13 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
-        self.fork.check()?;
-        let slot = self.slot(socket)?;
-        if slot.writer.is_some() {
-            return Err(Errno::ALREADY.into());
-        }
-        if let Source::Lent(_) = slot.source {
-            return Err(Errno::BADF.into()); // lent for polls only
-        }
+        let slot = self.sending_slot(socket)?;
         attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
+    }
+
+    fn try_send_before_file(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        let slot = self.sending_slot(socket)?;
+        attempt::send_bytes_before_more(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
     }
 
     fn await_receive(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {

@@ -377,6 +377,22 @@ impl Uring {
     }
 }
 
+/// A descriptor that somebody tries to send to, if the last send has not failed.
+#[inline(always)]
+fn sending_slot(slots: &mut SlotMap<Handle, Slot>, socket: Handle) -> io::Result<&mut Slot> {
+    let slot = match slots.get_mut(socket) {
+        Some(slot) if slot.closer.is_none() => slot,
+        _ => return Err(Errno::BADF.into()),
+    };
+    if slot.writer.is_some() {
+        return Err(Errno::ALREADY.into());
+    }
+    match slot.failed.take() {
+        Some(error) => Err(error.into()),
+        None => Ok(slot),
+    }
+}
+
 impl Demux for Uring {
     fn backend(&self) -> Backend {
         Backend::Uring
@@ -524,17 +540,7 @@ impl Demux for Uring {
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
         self.fork.check()?; // the queue is shared with the parent
-        let slot = match self.slots.get_mut(socket) {
-            Some(slot) if slot.closer.is_none() => slot,
-            _ => return Err(Errno::BADF.into()),
-        };
-        if slot.writer.is_some() {
-            return Err(Errno::ALREADY.into());
-        }
-        if let Some(error) = slot.failed {
-            slot.failed = None;
-            return Err(error.into());
-        }
+        let slot = sending_slot(&mut self.slots, socket)?;
         let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
         let fd = fd.as_raw_fd();
         if !self.carrying {
@@ -554,6 +560,19 @@ impl Demux for Uring {
         }
         slot.note_load(&self.carrier);
         Ok(bytes.len())
+    }
+
+    /// The kernel has no request that sends a file: what goes before one takes the same way, past the queue.
+    fn try_send_before_file(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.fork.check()?;
+        let slot = sending_slot(&mut self.slots, socket)?;
+        match &slot.source {
+            Source::Owned(_) if slot.is_carrying(&self.carrier) => Ok(0),
+            Source::Owned(fd) => {
+                attempt::send_bytes_before_more(fd.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
+            }
+            _ => Err(Errno::BADF.into()),
+        }
     }
 
     fn cancel(&mut self, token: Token) {

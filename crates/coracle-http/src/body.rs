@@ -1,10 +1,12 @@
 //! The body of a response, whatever it is made of.
 
+use crate::shared_file::SharedFile;
 use bytes::Bytes;
 use coracle_net::Conn;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// The body of a response: bytes that are there, a file, or something that is written while it is sent.
 ///
@@ -34,7 +36,7 @@ pub(crate) enum Kind {
     Bytes(Bytes),
     Vec(Vec<u8>),
     File {
-        file: File,
+        file: Arc<SharedFile>,
         offset: u64,
         len: u64,
     },
@@ -69,6 +71,10 @@ impl Body {
     /// `len` bytes of an open file, from `offset` on, which do not pass through the program. A file that turns out
     /// to be shorter closes the connection.
     pub fn file(file: File, offset: u64, len: u64) -> Body {
+        Body::shared_file(SharedFile::new(file), offset, len)
+    }
+
+    pub(crate) fn shared_file(file: Arc<SharedFile>, offset: u64, len: u64) -> Body {
         Body(Kind::File { file, offset, len })
     }
 

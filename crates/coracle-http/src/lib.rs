@@ -46,6 +46,7 @@ mod response;
 mod server;
 mod service;
 mod settings;
+mod shared_file;
 mod site;
 mod stats;
 mod styles;

@@ -104,6 +104,14 @@ impl Loop {
         self.inner.demux.borrow_mut().try_send(socket, bytes)
     }
 
+    /// The same for who submits an [`Operation::SendFile`] right after it, so that both leave together.
+    ///
+    /// # Errors
+    /// As [`Operation::Send`].
+    pub fn try_send_before_file(&self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.demux.borrow_mut().try_send_before_file(socket, bytes)
+    }
+
     #[inline]
     fn expect_completion(&self, token: Token, who: Rc<dyn Complete>, tag: u32) {
         self.inner.targets.borrow_mut().insert(token, Target { who, tag });

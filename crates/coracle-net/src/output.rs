@@ -86,6 +86,13 @@ impl Output {
         self.0.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
+    /// Whether a file waits right behind what is being sent.
+    pub(crate) fn is_file_next(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|queue| matches!(queue.packets.front(), Some(Packet(Kind::File { .. }))))
+    }
+
     /// Adds a packet at the end.
     pub(crate) fn push(&mut self, packet: Packet) {
         if !packet.is_empty() {

@@ -10,6 +10,8 @@ use super::world::{DemuxId, OperationId, Waited, World};
 use crate::address::Address;
 use crate::backend::{Backend, Features};
 use crate::fork::ForkGuard;
+use crate::landing::{self, Arrival, Awaited, Landed};
+use crate::memory::Space;
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::socket::{SocketKind, SocketOption};
 use crate::tcp::TcpInfo;
@@ -17,6 +19,7 @@ use crate::wakeup::Waker;
 use crate::{Demux, Descriptor};
 use rustix::io::Errno;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -34,12 +37,15 @@ pub struct SimDemux {
     world: Rc<RefCell<World>>,
     which: DemuxId,
     fork: ForkGuard,
+    /// Receives that parked coroutines wait for, and the sockets they are on.
+    awaited: HashMap<Token, (Handle, Awaited)>,
 }
 
 impl SimDemux {
     pub(super) fn new(world: &Rc<RefCell<World>>) -> SimDemux {
         let which = world.borrow_mut().add_demux();
-        SimDemux { world: Rc::clone(world), which, fork: ForkGuard::new() }
+        let awaited = HashMap::new();
+        SimDemux { world: Rc::clone(world), which, fork: ForkGuard::new(), awaited }
     }
 
     /// A call that never waits: counts it, then does it unless it is to fail.
@@ -241,15 +247,49 @@ impl Demux for SimDemux {
         result
     }
 
+    fn await_receive(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
+        if self.fork.is_forked() {
+            return false;
+        }
+        let token = self.world.borrow_mut().submit_awaited(self.which, socket, space);
+        if let Some(token) = token {
+            self.awaited.insert(token, (socket, awaited));
+        }
+        token.is_some()
+    }
+
+    fn cancel_receive(&mut self, socket: Handle) {
+        let mut awaited = self.awaited.iter();
+        if let Some((&token, _)) = awaited.find(|(_, (each, _))| *each == socket) {
+            self.cancel(token);
+        }
+    }
+
     fn next(&mut self) -> Option<Completion> {
+        loop {
+            if let Some(completion) = self.next_arrival()?.into_completion() {
+                return Some(completion);
+            }
+        }
+    }
+
+    fn next_arrival(&mut self) -> Option<Arrival> {
         if self.fork.is_forked() {
             return None;
         }
         let mut completion = self.world.borrow_mut().next(self.which)?;
+        if let Some((_, awaited)) = self.awaited.remove(&completion.token) {
+            awaited.land(match completion.result {
+                Ok(Outcome::Count(count)) => Landed::Count(count),
+                Ok(other) => unreachable!("a receive does not give {other:?}"),
+                Err(error) => landing::failed(&error),
+            });
+            return Some(Arrival::Landed(awaited));
+        }
         if let Ok(Outcome::Lent(bytes)) = completion.result {
             completion.result = Ok(Outcome::Lent(bytes.or_copy()));
         }
-        Some(completion)
+        Some(Arrival::Completion(completion))
     }
 
     fn waker(&self) -> Waker {

@@ -15,7 +15,7 @@ use super::faults::Fault;
 use super::perform::{Progress, Task, Until};
 use super::stream::CONNECT_TIMEOUT;
 use super::world::{DemuxId, Event, EventKey, OperationId, World};
-use crate::memory::Payload;
+use crate::memory::{Payload, Space};
 use crate::operation::{Completion, Finished, Handle, Operation, Outcome, Submitted, Token};
 use rustix::io::Errno;
 use std::io;
@@ -113,6 +113,30 @@ impl World {
             self.await_change(operation);
         }
         Submitted::Pending(operation.token)
+    }
+
+    /// Starts a receive for which there is nothing to do but to wait, if the seed has it so. None, and nothing was
+    /// done, in all other cases.
+    pub(super) fn submit_awaited(
+        &mut self,
+        demux: DemuxId,
+        socket: Handle,
+        space: Space,
+    ) -> Option<Token> {
+        let operation = Operation::Receive { socket, space: space.into() };
+        let (id, file) = self.find_descriptors(demux, &operation).ok()?;
+        self.check(id, &operation).ok()?;
+        let task = Task::new(operation, id, file);
+        let is_to_fail = self.failing_operations.contains_key(&(self.submitted + 1));
+        if is_to_fail || self.could_finish(&task) || self.random.chance(0.5) {
+            return None;
+        }
+        self.stir();
+        self.tidy(demux);
+        self.submitted += 1;
+        let operation = self.insert(demux, task);
+        self.await_change(operation);
+        Some(operation.token)
     }
 
     /// Looks up what an operation is about: the descriptor, and the file of a send_file.

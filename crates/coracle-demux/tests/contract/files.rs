@@ -50,6 +50,32 @@ pub(crate) fn rule_09_send_file_to_a_slow_reader_sends_everything(h: &mut Harnes
     assert!(received == contents, "the file arrived changed");
 }
 
+pub(crate) fn rule_09_what_goes_before_a_file_comes_before_it(h: &mut Harness) {
+    let path = h.file(b"contents");
+    let file = open(h, path);
+    let (socket, peer) = h.connection();
+    for _ in 0..20 {
+        // What was tried before may still be on its way to the kernel: then all is sent in the ordinary way.
+        let earlier = h.demux.try_send(socket, b"earlier ").unwrap();
+        h.send_all(socket, &b"earlier "[earlier..]);
+        let head = h.demux.try_send_before_file(socket, b"head ").unwrap();
+        h.send_all(socket, &b"head "[head..]);
+        let sent = h.run(Operation::SendFile { socket, file, offset: 0, count: 8 });
+        assert_eq!(count(sent), 8);
+        assert_eq!(h.receive_exactly(peer, 21), b"earlier head contents");
+    }
+}
+
+pub(crate) fn rule_09_what_goes_before_no_file_comes_all_the_same(h: &mut Harness) {
+    let (socket, peer) = h.connection();
+    let head = h.demux.try_send_before_file(socket, b"head").unwrap();
+    h.send_all(socket, &b"head"[head..]);
+    assert_eq!(h.receive_exactly(peer, 4), b"head");
+    h.close(socket);
+    let stale = h.demux.try_send_before_file(socket, b"gone");
+    assert_eq!(errno(stale), Errno::BADF.raw_os_error());
+}
+
 pub(crate) fn rule_11_file_is_written_and_read_back(h: &mut Harness) {
     let path = h.file(b"");
     let file = open(h, path);

@@ -53,6 +53,8 @@ suite! {
         rule_04_cancelled_send_file_ends_once,
         rule_09_send_file_sends_a_stretch_of_a_file,
         rule_09_send_file_to_a_slow_reader_sends_everything,
+        rule_09_what_goes_before_a_file_comes_before_it,
+        rule_09_what_goes_before_no_file_comes_all_the_same,
         rule_11_file_is_written_and_read_back,
         rule_11_missing_file_is_an_error,
         rule_11_read_at_the_end_gives_nothing,

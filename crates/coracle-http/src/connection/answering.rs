@@ -7,12 +7,12 @@ use crate::exchange::Exchange;
 use crate::h1::Refusal;
 use crate::h1::answer::{self, Context, Follow};
 use crate::idle::Wait;
+use crate::shared_file::SharedFile;
 use crate::{IntoResponse, Response, Status, Version};
 use bytes::Bytes;
-use coracle_loop::demux::{Handle, Operation};
-use coracle_loop::{Loop, LoopHandle};
 use coracle_net::{Conn, Packet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A body up to this size is sent together with its head, from where both are put together.
@@ -172,12 +172,12 @@ impl Shared {
     fn send_file(
         self: &Rc<Self>,
         conn: &mut Conn<'_>,
-        file: std::fs::File,
+        file: Arc<SharedFile>,
         offset: u64,
         len: u64,
         keep_alive: bool,
     ) {
-        let file = match conn.lp().adopt(std::os::fd::OwnedFd::from(file)) {
+        let file = match file.open(conn.lp()) {
             Ok(file) => file,
             Err(error) => {
                 tracing::error!("cannot send a file: {error}");
@@ -187,10 +187,9 @@ impl Shared {
         self.phase.set(Phase::Sending);
         let count = usize::try_from(len).unwrap_or(usize::MAX);
         self.count_written(count);
-        let open = OpenFile { lp: conn.lp().handle(), file };
         let shared = Rc::clone(self);
-        conn.write_then(Packet::file(file, offset, count), move |conn| {
-            drop(open);
+        conn.write_then(Packet::file(file.handle(), offset, count), move |conn| {
+            drop(file);
             shared.disarm(conn);
             shared.answered(conn, keep_alive);
             shared.go_on(conn);
@@ -278,23 +277,5 @@ impl Shared {
         });
         self.begin_phase(conn);
         self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
-    }
-}
-
-/// A file that is being sent: closed when that is over, or the connection is.
-struct OpenFile {
-    lp: LoopHandle,
-    file: Handle,
-}
-
-impl Drop for OpenFile {
-    /// By the loop that has it: now, in one of its turns, or in the next, wherever this is. If there is none any
-    /// more, neither is the file.
-    fn drop(&mut self) {
-        let close = Operation::Close { handle: self.file };
-        match Loop::current() {
-            Some(lp) if self.lp.is_of(&lp) => _ = lp.operate(close, |_, _| ()),
-            _ => _ = self.lp.post(move |lp| _ = lp.operate(close, |_, _| ())),
-        }
     }
 }

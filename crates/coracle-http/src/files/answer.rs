@@ -3,11 +3,11 @@
 use super::conditional::{Conditions, Verdict};
 use super::range::{self, Selection};
 use super::site::{Contents, Entry, Variant};
+use crate::shared_file::SharedFile;
 use crate::{AcceptEncoding, Body, Coding, Headers, IntoResponse, Method, Response, Status};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use std::borrow::Cow;
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -152,14 +152,14 @@ fn several_parts(variant: &Variant, parts: &[Range<u64>]) -> io::Result<Response
 }
 
 /// Writes a stretch of a file, piece by piece; the disk is waited for elsewhere.
-fn copy(file: &Arc<File>, part: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+fn copy(file: &Arc<SharedFile>, part: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
     let mut at = part.start;
     while at < part.end {
         let count = (part.end - at).min(PIECE_BYTES) as usize;
         let file = Arc::clone(file);
         let piece = coracle_coro::offload(move || {
             let mut piece = vec![0; count];
-            file.read_exact_at(&mut piece, at).map(|()| piece)
+            file.file().read_exact_at(&mut piece, at).map(|()| piece)
         })??;
         out.write_all(&piece)?;
         at += count as u64;
@@ -178,9 +178,8 @@ impl Contents {
                 let file = Arc::clone(file);
                 Body::stream_exact(range.end - range.start, move |out| copy(&file, range, out))
             }
-            // A descriptor of its own: whoever sends it closes it. Its position is not used, so they do not meet.
             Contents::File(file) => {
-                Body::file(file.try_clone()?, range.start, range.end - range.start)
+                Body::shared_file(Arc::clone(file), range.start, range.end - range.start)
             }
         })
     }

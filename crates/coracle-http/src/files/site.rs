@@ -12,6 +12,7 @@ use super::listing::{self, Line};
 use super::mime::Types;
 use super::open::{self, OpenError, Opened, Root, Seen, State};
 use super::path::{self, DotFiles, SitePath};
+use crate::shared_file::SharedFile;
 use crate::{Coding, Headers};
 use bytes::Bytes;
 use std::fs::File;
@@ -81,7 +82,7 @@ pub(super) struct Variant {
 #[derive(Debug)]
 pub(super) enum Contents {
     Memory(Bytes),
-    File(Arc<File>),
+    File(Arc<SharedFile>),
 }
 
 impl Entry {
@@ -184,7 +185,7 @@ impl Site {
     /// Reads a small file; `None` if it changes meanwhile.
     fn contents(&self, file: File, state: State, anyway: bool) -> io::Result<Option<Contents>> {
         if anyway || state.length > self.limit_memory_file_bytes {
-            return Ok(Some(Contents::File(Arc::new(file))));
+            return Ok(Some(Contents::File(SharedFile::new(file))));
         }
         let mut bytes = vec![0; state.length as usize];
         match file.read_exact_at(&mut bytes, 0) {

@@ -36,7 +36,7 @@ fn ask(files: &Files, method: &str, path: &str, fields: &[(&str, &str)]) -> Answ
     let (kind, bytes) = match body.0 {
         Kind::File { file, offset, len } => {
             let mut bytes = vec![0; len as usize];
-            file.read_exact_at(&mut bytes, offset).unwrap();
+            file.file().read_exact_at(&mut bytes, offset).unwrap();
             ("file", bytes)
         }
         Kind::Stream { writer, .. } => {

@@ -2,9 +2,9 @@
 
 use super::{Middleware, Next, vary};
 use crate::body::Kind;
+use crate::shared_file::SharedFile;
 use crate::{AcceptEncoding, Body, BodyWriter, Coding, MediaType, Request, Response, Status};
 use bytes::Bytes;
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -193,7 +193,7 @@ fn stream(coding: Coding, writer: crate::body::Writer, out: &mut BodyWriter<'_>)
 /// came of the one before is on its way.
 fn file(
     coding: Coding,
-    file: File,
+    file: Arc<SharedFile>,
     offset: u64,
     len: u64,
     out: &mut BodyWriter<'_>,
@@ -205,7 +205,7 @@ fn file(
         work = Some(elsewhere(work.take(), move |mut work| {
             let mut piece = vec![0; count];
             // If it has become shorter, that is an error, and the answer is cut off.
-            work.file.read_exact_at(&mut piece, offset + at)?;
+            work.file.file().read_exact_at(&mut piece, offset + at)?;
             work.encoder.write_all(&piece)?;
             Ok(work)
         })?);
@@ -230,7 +230,7 @@ fn elsewhere<T: Send + 'static>(
 /// A file that is being compressed.
 struct Work {
     encoder: Encoder<Compressed>,
-    file: File,
+    file: Arc<SharedFile>,
 }
 
 /// What came of it and is not sent yet.

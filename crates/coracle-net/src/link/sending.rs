@@ -186,7 +186,10 @@ impl Link {
             };
             let Some(next) = next else { break };
             let (operation, tag) = match next {
-                Next::Memory(payload) => (Operation::Send { socket: self.socket, payload }, SENT),
+                Next::Memory(payload) => match self.send_before_file(lp, payload) {
+                    Some(payload) => (Operation::Send { socket: self.socket, payload }, SENT),
+                    None => continue,
+                },
                 Next::Message { payload, descriptors } => {
                     let message = Box::new(Outgoing { payload, to: None, descriptors });
                     (Operation::SendMessage { socket: self.socket, message }, SENT)
@@ -243,6 +246,23 @@ impl Link {
                     link.call(lp, |protocol, conn| protocol.on_ready(conn));
                 }
             });
+        }
+    }
+
+    /// Sends what goes before a file so that both leave together: a head has no packet of its own. Gives it back
+    /// if no file follows, or nothing can be sent now.
+    fn send_before_file(&self, lp: &Loop, payload: Payload) -> Option<Payload> {
+        let Payload::One(memory) = &payload else { return Some(payload) };
+        if !self.state.borrow().output.is_file_next() {
+            return Some(payload);
+        }
+        match lp.try_send_before_file(self.socket, memory.as_slice()) {
+            Ok(0) => Some(payload),
+            sent => {
+                let result = sent.map(Outcome::Count);
+                self.note_sent(SENT, Finished { result, payload });
+                None
+            }
         }
     }
 
