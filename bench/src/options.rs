@@ -10,7 +10,7 @@ use crate::programs::BENCH;
 /// The common options.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Good repetitions of each measurement.
+    /// Good repetitions of each measurement. With 0, w2 only counts, which takes no quiet machine.
     #[arg(long, global = true, default_value_t = 5)]
     pub repetitions: usize,
     /// Keep repetitions that other processes have spoilt (to try things out, never to publish).

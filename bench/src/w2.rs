@@ -168,6 +168,12 @@ fn report(
     counted: &[Counted],
     skipped: &[String],
 ) -> io::Result<()> {
+    if options.repetitions == 0 {
+        let mut report = Report::new("w2-counts", "W2: what an echo of 8 bytes consists of");
+        counting::report(&mut report, counted, w2.count_connections);
+        report.list(skipped);
+        return report.write_text(&options.out());
+    }
     let mut report = if w2.lockstep {
         let mut report = Report::new("w2-lockstep", "W2 in lockstep: echo, 8 bytes, ping-pong");
         report.add(

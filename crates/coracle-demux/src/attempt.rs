@@ -7,10 +7,11 @@
 use crate::address::Address;
 use crate::descriptor::Kind;
 use crate::memory::{Memory, Payload};
-use crate::operation::{Message, Outcome, Outgoing};
+use crate::operation::{Handle, Message, Outcome, Outgoing};
+use crate::resident::Resident;
 use crate::socket;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags,
@@ -266,15 +267,16 @@ pub(crate) enum SendFile {
     Cold(usize),
 }
 
-/// Sends a stretch of `file`, unless that would wait for the disk.
+/// Sends a stretch of the file behind a handle, unless that would wait for the disk.
 pub(crate) fn send_file(
+    resident: &mut Resident,
     socket: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
+    (handle, file): (Handle, BorrowedFd<'_>),
     offset: u64,
     count: usize,
 ) -> SendFile {
     let count = count.min(SEND_FILE_BYTES);
-    if !is_resident(file, offset, count) {
+    if !resident.is_resident(handle, file, offset, count) {
         return SendFile::Cold(count);
     }
     send_file_now(socket, file, offset, count)
@@ -296,19 +298,6 @@ pub(crate) fn send_file_now(
         Some(result) => SendFile::Done(result.map(Outcome::Count)),
         None => SendFile::Wait,
     }
-}
-
-/// Whether the first and the last byte of a stretch can be read without waiting for the disk. What lies
-/// between was read ahead with them, or the kernel is short of memory and everything waits anyway.
-fn is_resident(file: BorrowedFd<'_>, offset: u64, count: usize) -> bool {
-    let probe = |position: u64| {
-        let mut byte = [0u8];
-        let slices = &mut [IoSliceMut::new(&mut byte)];
-        let read = rustix::io::preadv2(file, slices, position, ReadWriteFlags::NOWAIT);
-        // Not supported by this file system: then nothing is known, and sendfile has to do.
-        !matches!(read, Err(Errno::AGAIN))
-    };
-    count == 0 || (probe(offset) && probe(offset + (count as u64 - 1)))
 }
 
 /// Reaps the child behind `pidfd` if it has ended.

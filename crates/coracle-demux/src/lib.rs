@@ -61,6 +61,7 @@ mod memory;
 mod operation;
 mod poll;
 mod readiness;
+mod resident;
 mod retry;
 mod select;
 mod signal;

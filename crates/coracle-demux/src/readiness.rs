@@ -37,6 +37,7 @@ use crate::memory::{Payload, Space};
 use crate::operation::{
     Completion, Finished, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
+use crate::resident::Resident;
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
@@ -119,6 +120,7 @@ pub(crate) struct Adaptor<P: Poller> {
     /// Descriptors whose send is tried again after a pause.
     retries: Retries<Handle>,
     lent: Rc<LentPool>,
+    resident: Resident,
     wakeup: Wakeup,
     signals: Inbox,
     threads: Threads,
@@ -201,6 +203,7 @@ impl<P: Poller> Adaptor<P> {
             runnable: VecDeque::new(),
             again: Vec::new(),
             retries: Retries::new(),
+            resident: Resident::default(),
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -608,6 +611,7 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.fork.check()?;
+        self.resident.forget();
         while let Some((key, ready)) = self.poller.next_event() {
             if let Some(handle) = self.note(key, ready) {
                 self.enqueue(handle);

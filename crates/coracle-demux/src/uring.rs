@@ -37,6 +37,7 @@ use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
 use crate::memory::{Payload, Space};
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
+use crate::resident::Resident;
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
 use crate::socket::{self, SocketKind, SocketOption};
@@ -94,6 +95,7 @@ pub(crate) struct Uring {
     awaited: usize,
     buffers: BufferRing,
     lent: Rc<LentPool>,
+    resident: Resident,
     carrier: Carrier,
     /// Carried sends that did not go through.
     failed: Vec<cqueue::Entry>,
@@ -196,6 +198,7 @@ impl Uring {
             finished: VecDeque::new(),
             starved: Vec::new(),
             retries: Retries::new(),
+            resident: Resident::default(),
             with_kernel: 0,
             awaited: 0,
             buffers,
@@ -599,6 +602,7 @@ impl Demux for Uring {
         if let Some(notice) = self.notice.get() {
             notice.clear();
         }
+        self.resident.forget();
         self.buffers.refill();
         if !self.starved.is_empty() {
             for token in std::mem::take(&mut self.starved) {

@@ -197,7 +197,7 @@ impl Files {
         self.keeping(|keeper| keeper.pause = pause)
     }
 
-    /// The largest file that is kept in memory, 64 KiB unless set. Larger ones are sent by sendfile(2).
+    /// The largest file that is kept in memory, 32 KiB unless set. Larger ones are sent by sendfile(2).
     #[must_use]
     pub fn limit_memory_file_bytes(self, bytes: u64) -> Files {
         self.with(|site| site.limit_memory_file_bytes = bytes)

@@ -65,13 +65,18 @@ impl<P: Poller> Adaptor<P> {
         count: usize,
         warmed: bool,
     ) -> Attempt {
-        let Ok(Source::File(file)) = self.slot(file).map(|slot| &slot.source) else {
+        let name = file;
+        let Ok(Source::File(file)) = self.slot(name).map(|slot| &slot.source) else {
             return Attempt::Done(Err(Errno::BADF.into()));
         };
         let file = Arc::clone(file);
         let slot = &mut self.slots[handle];
-        let send = if warmed { attempt::send_file_now } else { attempt::send_file };
-        match send(slot.source.as_fd(), file.as_fd(), offset, count) {
+        let (socket, fd) = (slot.source.as_fd(), file.as_fd());
+        let sent = match warmed {
+            true => attempt::send_file_now(socket, fd, offset, count),
+            false => attempt::send_file(&mut self.resident, socket, (name, fd), offset, count),
+        };
+        match sent {
             SendFile::Done(result) => Attempt::Done(result),
             SendFile::Cold(count) => Attempt::Cold(Box::new(Work::Warm { file, offset, count })),
             SendFile::Wait => {

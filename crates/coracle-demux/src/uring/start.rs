@@ -323,12 +323,17 @@ impl Uring {
         let Operation::SendFile { file, offset, count, .. } = *operation else {
             unreachable!("only send_file comes here");
         };
-        let file = match self.slot(file).map(|slot| &slot.source) {
+        let name = file;
+        let file = match self.slot(name).map(|slot| &slot.source) {
             Ok(Source::File(file)) => Arc::clone(file),
             _ => return self.finish(token, Err(Errno::BADF.into())),
         };
-        let send = if warmed { attempt::send_file_now } else { attempt::send_file };
-        match send(self.slots[*handle].source.as_fd(), file.as_fd(), offset, count) {
+        let (socket, fd) = (self.slots[*handle].source.as_fd(), file.as_fd());
+        let sent = match warmed {
+            true => attempt::send_file_now(socket, fd, offset, count),
+            false => attempt::send_file(&mut self.resident, socket, (name, fd), offset, count),
+        };
+        match sent {
             SendFile::Done(result) => self.finish(token, result),
             SendFile::Wait => self.await_readiness(token),
             SendFile::Cold(count) => {

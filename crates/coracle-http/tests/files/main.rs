@@ -55,6 +55,7 @@ suite! {
             n1_file_that_is_cut_while_it_is_sent_cuts_the_connection,
             n1_file_that_is_replaced_while_it_is_sent_is_the_old_one,
             n1_client_that_goes_away_leaves_no_file_open,
+            n1_file_that_is_kept_is_sent_by_one_descriptor,
         }
         compressing::{
             j11_large_file_is_compressed_while_it_is_sent,

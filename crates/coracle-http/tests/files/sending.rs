@@ -160,21 +160,40 @@ pub(crate) fn n1_client_that_goes_away_leaves_no_file_open(h: &Harness) {
     let client = Client::of(h, files.clone());
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
-    assert!(is_open(&path), "it is being sent");
+    assert!(times_open(&path) > 0, "it is being sent");
     h.close(client.socket);
-    while is_open(&path) {
+    while times_open(&path) > 0 {
         h.run_for(Duration::from_millis(1));
     }
     // And one who has it all.
     let client = Client::of(h, files);
     assert_eq!(client.get("/large").body.len(), 16 << 20);
-    while is_open(&path) {
+    while times_open(&path) > 0 {
         h.run_for(Duration::from_millis(1));
     }
 }
 
-/// Whether this process has the file open.
-fn is_open(path: &Path) -> bool {
-    let descriptors = fs::read_dir("/proc/self/fd").expect("procfs");
-    descriptors.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == path))
+pub(crate) fn n1_file_that_is_kept_is_sent_by_one_descriptor(h: &Harness) {
+    let site = Site::new();
+    let path = site.file("large", pattern(4 << 20));
+    let files = site.files();
+    let clients: Vec<Client<'_>> = (0..10).map(|_| Client::of(h, files.clone())).collect();
+    for client in &clients {
+        client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    for client in &clients {
+        assert_eq!(client.head().status, 200);
+    }
+    // Ten are being sent.
+    let times = times_open(&path);
+    assert!(times <= 2, "it is open {times} times");
+    for client in &clients {
+        assert!(client.take(4 << 20) == pattern(4 << 20));
+    }
+}
+
+/// How often this process has the file open.
+fn times_open(path: &Path) -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("procfs").flatten();
+    descriptors.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == path)).count()
 }
