@@ -212,8 +212,12 @@ impl Drop for Unstarted {
         // Not here, where a callback of the connection may be running.
         if let (Some(shared), Some(lp)) = (self.0.take(), Loop::current()) {
             lp.defer(move |_| {
-                let exchange = shared.take_exchange();
-                let _ = shared.reach(|conn| shared.refuse(conn, exchange, NO_STACK));
+                let Some(exchange) = shared.take_exchange() else { return };
+                let _ = shared.reach(|conn| match &exchange.response {
+                    None => shared.refuse(conn, Some(exchange), NO_STACK),
+                    // The app has answered, and need not be asked again: whoever logs answers has logged it.
+                    Some(_) => shared.refuse_answer(conn, exchange, NO_STACK),
+                });
             });
         }
     }
@@ -458,7 +462,8 @@ impl Shared {
                 return self.respond(conn, exchange);
             }
             let waiting = Unstarted(Some(Rc::clone(self)));
-            drop(coracle_coro::spawn(move || handling::stream(&waiting.start(), exchange)));
+            self.exchange.set(Some(exchange));
+            drop(coracle_coro::spawn(move || handling::stream_left(&waiting.start())));
             return;
         }
         let waiting = Unstarted(Some(Rc::clone(self)));

@@ -93,6 +93,14 @@ fn check(shared: &Shared, response: &mut Response) {
     }
 }
 
+/// Sends an answer that was left by a handler without a coroutine.
+pub(crate) fn stream_left(shared: &Rc<Shared>) {
+    match shared.take_exchange() {
+        Some(exchange) => stream(shared, exchange),
+        None => shared.site.stats.count_dropped(), // the client is gone
+    }
+}
+
 /// Sends an answer that is written while it is sent.
 pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let Some(mut response) = exchange.response.take() else { return };

@@ -43,7 +43,12 @@ impl Shared {
 
     /// Refuses a request that the app has answered, with what the client cannot be told.
     #[cold]
-    fn refuse_answer(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, refusal: Refusal) {
+    pub(super) fn refuse_answer(
+        &self,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        refusal: Refusal,
+    ) {
         self.tell(conn, exchange, refusal, refusal.into_response());
     }
 

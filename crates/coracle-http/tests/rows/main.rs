@@ -121,6 +121,7 @@ suite! {
             j14_middlewares_of_the_route_see_a_refusal,
             j14_handler_that_panics_is_in_the_access_log_and_has_an_error_page,
             j14_app_that_cannot_refuse_is_left_out,
+            j14_what_finds_no_stack_is_logged_once,
         }
         slow_clients::{
             j1_answers_are_whole_however_late_they_are_read,
