@@ -138,7 +138,7 @@ impl Shared {
                 drop(out);
                 return self.send_file(conn, file, offset, len, written.keep_alive);
             }
-            Kind::Stream { .. } | Kind::Upgrade(_) => None, // not here
+            Kind::Stream { .. } | Kind::Upgrade(_) | Kind::Kept(_) => None, // not here
         };
         conn.write_slice(&out);
         self.count_written(out.len());

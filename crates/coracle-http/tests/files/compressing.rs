@@ -1,6 +1,6 @@
 //! Row J11: files that are too large to be in memory are compressed while they are sent.
 
-use crate::client::Client;
+use crate::client::{Answer, Client};
 use crate::harness::Harness;
 use crate::site::{Site, pattern};
 use coracle_http::middleware::{Compression, around};
@@ -45,6 +45,43 @@ pub(crate) fn j11_large_file_is_compressed_while_it_is_sent(h: &Harness) {
     ask(&client, "image.png");
     let answer = client.answer();
     assert_eq!((answer.body.len(), answer.header("content-encoding")), (200_000, None));
+}
+
+pub(crate) fn j11_file_that_the_client_has_is_told_as_if_it_were_sent(h: &Harness) {
+    let site = Site::new();
+    site.file("short.txt", "ahoy");
+    site.file("page.txt", text(1000));
+    site.file("large.txt", text(200_000));
+    site.file("image.png", pattern(1000));
+    site.file("ready.txt", text(1000));
+    site.file("ready.txt.gz", "as if it were");
+    let client = Client::of(h, around(Compression::new(), site.files()));
+    let told = |answer: &Answer| {
+        ["etag", "vary", "last-modified"].map(|name| answer.header(name).map(str::to_owned))
+    };
+    for name in ["short.txt", "page.txt", "large.txt", "image.png", "ready.txt"] {
+        for coding in ["gzip", "identity"] {
+            let ask = |fields: &str| {
+                let fields = format!("Host: a\r\nAccept-Encoding: {coding}\r\n{fields}");
+                client.send(format!("GET /{name} HTTP/1.1\r\n{fields}\r\n"));
+                client.answer()
+            };
+            let whole = ask("");
+            let tag = whole.header("etag").expect("a tag");
+            let compressed = whole.header("content-encoding").is_some() && name != "ready.txt";
+            assert_eq!(tag.starts_with("W/"), compressed, "{name} {coding}");
+            let modified = whole.header("last-modified").expect("a date");
+            for fields in [
+                format!("If-None-Match: {tag}\r\n"),
+                format!("If-None-Match: {}\r\n", tag.trim_start_matches("W/")),
+                format!("If-Modified-Since: {modified}\r\n"),
+            ] {
+                let kept = ask(&fields);
+                assert_eq!((kept.status, kept.body.len()), (304, 0), "{name} {fields}");
+                assert_eq!(told(&kept), told(&whole), "{name} {coding} {fields}");
+            }
+        }
+    }
 }
 
 pub(crate) fn j11_file_that_is_cut_while_it_is_compressed_cuts_the_connection(h: &Harness) {
