@@ -222,7 +222,11 @@ impl Conn<'_> {
 
     /// Sends what a service says that has no room.
     pub(crate) fn write_busy_message(&mut self) {
-        let message = self.link.service().settings.busy_message.clone();
+        let settings = &self.link.service().settings;
+        if let Some(told) = &settings.on_turned_away {
+            told.tell(self);
+        }
+        let message = settings.busy_message.clone();
         self.write(message);
     }
 
