@@ -114,6 +114,11 @@ impl H1 {
             rare: Cell::new(None),
         }))
     }
+
+    /// Notes that it is turned away in the place of being opened.
+    pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
+        self.0.site.note_turned_away(conn.lp().now(), || self.0.peer.address());
+    }
 }
 
 impl Protocol for H1 {
