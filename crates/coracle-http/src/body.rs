@@ -99,6 +99,17 @@ impl Body {
         Body(Kind::File { file, offset, len })
     }
 
+    /// A file that passes through the program; anything else as it is.
+    pub(crate) fn through_the_program(self) -> Body {
+        match self.0 {
+            Kind::File { file, offset, len } => {
+                let file = Arc::new(file);
+                Body::stream_exact(len, move |out| copy(&file, offset..offset + len, out))
+            }
+            other => Body(other),
+        }
+    }
+
     /// How many bytes it has, if that is known.
     pub fn len(&self) -> Option<u64> {
         match &self.0 {
@@ -182,9 +193,10 @@ impl From<Bytes> for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.len() {
-            Some(len) => write!(f, "Body({len} bytes)"),
-            None => write!(f, "Body(stream)"),
+        match (&self.0, self.len()) {
+            (Kind::File { len, .. }, _) => write!(f, "Body({len} bytes of a file)"),
+            (_, Some(len)) => write!(f, "Body({len} bytes)"),
+            (_, None) => write!(f, "Body(stream)"),
         }
     }
 }

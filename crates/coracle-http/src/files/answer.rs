@@ -5,8 +5,6 @@ use super::range::{self, Selection};
 use super::site::{Contents, Entry, Variant};
 use crate::body::{Kept, Kind, copy};
 use crate::{AcceptEncoding, Body, Coding, Headers, IntoResponse, Method, Response, Status};
-use coracle_loop::Loop;
-use coracle_loop::demux::Backend;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
@@ -154,21 +152,12 @@ impl Contents {
             Contents::Memory(bytes) => {
                 Body::from(bytes.slice(range.start as usize..range.end as usize))
             }
-            // A simulated kernel cannot send a file that is real: it passes through the program.
-            Contents::File(file) if is_simulated() => {
-                let file = Arc::clone(file);
-                Body::stream_exact(range.end - range.start, move |out| copy(&file, range, out))
-            }
             // A descriptor of its own: whoever sends it closes it. Its position is not used, so they do not meet.
             Contents::File(file) => {
                 Body::file(file.try_clone()?, range.start, range.end - range.start)
             }
         })
     }
-}
-
-fn is_simulated() -> bool {
-    Loop::current().is_some_and(|lp| lp.backend() == Backend::Sim)
 }
 
 fn with(status: Status, headers: Headers, body: Body) -> Response {

@@ -84,6 +84,7 @@ suite! {
             j5_body_of_a_handler_on_the_loop_is_buffered,
             j2_trailers_of_a_stream_are_there_at_its_end,
             j5_body_that_ends_with_the_connection_is_not_cut_in_silence,
+            n1_file_is_sent_from_where_it_is,
         }
         refusing::{
             j3_what_can_be_read_in_two_ways_is_refused,
@@ -129,7 +130,6 @@ suite! {
         }
     }
     real: {
-        bodies::{ n1_file_is_sent_from_where_it_is }
     }
     sim: {
         telling::{ j14_late_requests_are_in_the_access_log }
