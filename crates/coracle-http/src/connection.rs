@@ -23,6 +23,7 @@ mod facts;
 mod timing;
 
 use self::facts::{Fact, Facts};
+use self::timing::Watched;
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
@@ -79,8 +80,8 @@ pub(crate) struct Rare {
     download: Option<(Bytes, bool)>,
     /// Who waits for bytes, or for room.
     waiting: Option<Coroutine>,
-    /// How much was sent when somebody last looked, and when that was, while a client is slow.
-    watched: Option<(u64, Instant)>,
+    /// What was seen when somebody last looked, while a client is slow.
+    watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
     handler: Option<JoinHandle<()>>,
 }

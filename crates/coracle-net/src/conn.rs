@@ -312,6 +312,15 @@ impl Conn<'_> {
         self.lp.tcp_info(self.link.socket())
     }
 
+    /// How many bytes the kernel has sent, or is to send, that the peer has not acknowledged. What waits here to
+    /// be sent is [beside](Conn::unsent_bytes) that. A system call.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn unacknowledged_bytes(&self) -> io::Result<usize> {
+        self.lp.unacknowledged_bytes(self.link.socket())
+    }
+
     /// The loop this connection lives on.
     #[inline]
     pub fn lp(&self) -> &Loop {

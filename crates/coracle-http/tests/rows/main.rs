@@ -140,6 +140,7 @@ suite! {
         }
         dripping::{
             j4_reader_that_is_cut_is_reset,
+            j4_reader_that_is_slow_and_steady_is_not_cut,
             j4_bodies_that_drip_are_cut,
             j4_small_chunks_that_drip_are_cut,
             j4_chunk_extensions_that_drip_are_cut,
