@@ -73,6 +73,19 @@ pub fn build_workspace() -> io::Result<()> {
     run(&mut cargo)
 }
 
+/// Builds these packages, each with a program of its name, beside the running program.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_packages(packages: &[&str]) -> io::Result<()> {
+    let directory = directory();
+    let target = directory.parent().expect("programs lie in TARGET/release");
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(BENCH).args(["build", "--release", "--quiet", "--target-dir"]).arg(target);
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    run(&mut cargo)
+}
+
 /// Builds the program `coracle`, if the repository has it already, and the echo on the loop alone.
 ///
 /// # Errors

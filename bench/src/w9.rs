@@ -1,9 +1,8 @@
 //! W9: handlers that wait: 5,000 in flight on one loop, a second each; 500 in flight, 10 ms each.
 //!
-//! What is waited for is a sleep: `std::thread::sleep` under the hooks, coracle's own, tokio's, and that of a
-//! thread for each connection.
-//!
-//! Its servers are built by hand: `cargo build --release -p coracle-wait -p axum-wait -p threads-wait`.
+//! What is waited for is a sleep, and Redis, which is asked for what never comes (BLPOP). The handler of
+//! `coracle-hook-…`, of `rouille`, of `threads` and of `axum-blocking` is the same source: std's sleep, and a
+//! client that blocks. `coracle-…` and `axum` have their own sleep, and `axum` the client for tokio.
 
 use std::io;
 
@@ -15,6 +14,7 @@ use crate::comparison::{Column, Comparison};
 use crate::load::Amount;
 use crate::options::Options;
 use crate::programs::{self, program};
+use crate::redis::Redis;
 use crate::report::Report;
 use crate::server::Server;
 
@@ -30,6 +30,9 @@ pub struct W9 {
     /// Measured time of a repetition, in seconds.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
+    /// What is waited for: `sleep`, `blpop`, or both.
+    #[arg(long, value_delimiter = ',', default_value = "sleep,blpop", value_parser = ["sleep", "blpop"])]
+    waits: Vec<String>,
     /// Only candidates whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -45,6 +48,9 @@ const COLUMNS: [Column; 6] = [
     Column { heading: "peak MiB", decimals: 1 },
 ];
 
+/// The packages with its servers.
+const PACKAGES: [&str; 4] = ["coracle-wait", "axum-wait", "threads-wait", "rouille-wait"];
+
 /// A server whose thread blocks serves one at a time: with so many there would be no end.
 const LIMIT_BLOCKING: u32 = 500;
 
@@ -55,40 +61,65 @@ const LIMIT_BLOCKING: u32 = 500;
 pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
     if !options.no_build {
         programs::build_workspace()?;
-        programs::build_coracle()?;
+        programs::build_packages(&PACKAGES)?;
     }
-    let (candidates, skipped) = available(candidates(), &w9.only);
-    let mut measured = Comparison::new("in flight", &COLUMNS);
-    for (in_flight, milliseconds) in [(w9.many, 1000), (w9.few, 10)] {
-        eprintln!("w9: {in_flight} in flight, {milliseconds} ms each");
-        let able = able(&candidates, in_flight);
-        measured.measure(options, in_flight, &able, |candidate| {
-            let server = Server::start(candidate, options.server_core)?;
-            let path = format!("/sleep/{milliseconds}");
-            let question = Question { path, pipelined: 1, body_bytes: 5 };
-            let warmup = 1.0 + 2.0 * f64::from(milliseconds) / 1000.0;
-            let amount = Amount::Time { warmup, seconds: w9.seconds };
-            let report = ask::run(&server, options.load_core, in_flight, &question, amount)?;
-            let [cpu, per_second, busy, _, p50, p99, _] = report.figures();
-            let peak = server.peak_mebibytes()?;
-            Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak])
-        })?;
-    }
-
+    let (candidates, mut skipped) = available(candidates(), &w9.only);
     let mut report = Report::new("w9", "W9: handlers that wait");
     report.add(&format!(
         "Each request waits in its handler: {} in flight for a second each, {} in flight for 10 ms each. Server \
-         CPU microseconds per request, minimum / median of the repetitions. `coracle-hook-…` calls \
-         `std::thread::sleep`, as `threads` does, with the hooks on; `coracle-…` calls coracle's own `sleep`; \
-         axum awaits tokio's on a current-thread runtime, `axum-blocking` blocks its thread (of the {} in flight \
-         it serves one after the other).",
+         CPU microseconds per request, minimum / median of the repetitions. The handler of `coracle-hook-…` (with \
+         the hooks on), `rouille`, `threads` and `axum-blocking` is the same source: `std::thread::sleep`, and \
+         the client of Redis that blocks, which is asked for what never comes (BLPOP); Redis runs beside the \
+         load. \
+         `coracle-…` calls coracle's own `sleep`; `axum` awaits tokio's, and the client of Redis for tokio, on a \
+         current-thread runtime; `axum-blocking` blocks that thread (of the {} in flight it serves one after the \
+         other).",
         w9.many, w9.few, w9.few
     ));
-    report.add(&measured.overview());
-    report.details(&measured, options);
+    for (wait, title) in [("sleep", "Sleep"), ("blpop", "Redis: BLPOP")] {
+        if !w9.waits.iter().any(|wanted| wanted == wait) {
+            continue;
+        }
+        let redis = if wait == "blpop" { Redis::program() } else { None };
+        if wait == "blpop" && redis.is_none() {
+            skipped.push("BLPOP skipped: redis-server is not installed".into());
+            continue;
+        }
+        let able = |in_flight| -> Vec<&Candidate> {
+            let fits = |it: &&Candidate| wait == "sleep" || !OWN_SLEEP.contains(&it.name);
+            able(&candidates, in_flight).into_iter().filter(fits).collect()
+        };
+        let mut measured = Comparison::new("in flight", &COLUMNS);
+        for (in_flight, milliseconds) in [(w9.many, 1000), (w9.few, 10)] {
+            eprintln!("w9: {wait}: {in_flight} in flight, {milliseconds} ms each");
+            measured.measure(options, in_flight, &able(in_flight), |candidate| {
+                let redis = redis.as_deref();
+                let redis = redis.map(|it| Redis::start(it, options.load_core)).transpose()?;
+                let mut candidate = candidate.clone();
+                if let Some(redis) = &redis {
+                    candidate.arguments.extend(["--redis".into(), redis.url()]);
+                }
+                let server = Server::start(&candidate, options.server_core)?;
+                let path = format!("/{wait}/{milliseconds}");
+                let question = Question { path, pipelined: 1, body_bytes: 5 };
+                let warmup = 1.0 + 2.0 * f64::from(milliseconds) / 1000.0;
+                let amount = Amount::Time { warmup, seconds: w9.seconds };
+                let report = ask::run(&server, options.load_core, in_flight, &question, amount)?;
+                let [cpu, per_second, busy, _, p50, p99, _] = report.figures();
+                let peak = server.peak_mebibytes()?;
+                Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak])
+            })?;
+        }
+        report.heading(title);
+        report.add(&measured.overview());
+        report.details(&measured, options);
+    }
     report.list(&skipped);
     report.write_text(&options.out())
 }
+
+/// Those that have nothing to wait for but coracle's own sleep.
+const OWN_SLEEP: [&str; 2] = ["coracle-uring", "coracle-epoll"];
 
 fn candidates() -> Vec<Candidate> {
     let coracle = |name, backend, more: &[&str]| {
@@ -103,6 +134,7 @@ fn candidates() -> Vec<Candidate> {
         coracle("coracle-epoll", "epoll", &[]),
         axum("axum"),
         axum("axum-blocking").arguments(&["--blocking"]).limit_connections(LIMIT_BLOCKING),
+        Candidate::new("rouille", Kind::Peer, program("rouille-wait")),
         Candidate::new("threads", Kind::Peer, program("threads-wait")),
     ]
 }

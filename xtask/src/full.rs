@@ -157,7 +157,9 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
     let seconds = settings.fuzz.to_string();
     let fuzz = ["xtask", "fuzz", "--address", "--seed", "0", "--seconds", &seconds];
     steps.push(once("fuzzing", command::cargo(root, &fuzz)));
-    steps.push(once("conformance", command::cargo(root, &["xtask", "conformance"])));
+    // Here nobody may be missing.
+    let conformance = ["xtask", "conformance", "--every-judge"];
+    steps.push(once("conformance", command::cargo(root, &conformance)));
 
     let oldest = oldest_compiler(root)?;
     let toolchains = command::output(&mut command::new(root, "rustup", &["toolchain", "list"]));
@@ -229,6 +231,7 @@ fn is_worth_keeping(line: &str) -> bool {
         || line.contains("parked coroutines:")
         || line.contains(": nothing found in ")
         || line.starts_with("passed: ")
+        || line.starts_with("SKIPPED: ")
 }
 
 /// What the results depend on.
@@ -292,8 +295,17 @@ mod tests {
     fn results_and_seeds_are_kept_and_the_rest_is_not() {
         assert!(is_worth_keeping("test result: ok. 12 passed; 0 failed; 0 ignored"));
         assert!(is_worth_keeping("10000 seeds, 41 simulated hours"));
+        assert!(is_worth_keeping("SKIPPED: wrk: apt-get install wrk"));
         assert!(!is_worth_keeping("test result: ok. 0 passed; 0 failed; 0 ignored"));
         assert!(!is_worth_keeping("test seeds_differ ... ok"));
+    }
+
+    #[test]
+    fn no_judge_may_be_missing() {
+        let settings = Settings { seeds: 1, storms: 1, contract: 1, fuzz: 1, only: None };
+        let steps = steps(&crate::tree::root(), &settings).unwrap();
+        let step = steps.iter().find(|step| step.name == "conformance").unwrap();
+        assert!(command::text(&step.command).ends_with("xtask conformance --every-judge"));
     }
 
     #[test]

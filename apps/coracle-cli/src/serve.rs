@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   command line ─┐
-//!   coracle.toml ─┴─► Setup (checked) ──► app of all hosts ──► Live ──► loops
-//!                        ▲                                      │
-//!                     SIGHUP: the same again ───────────────────┘
+//!   coracle.toml ─┴─► Setup (checked) ─┬► app of all hosts ──► Live ──────────┬► loops
+//!                        ▲             └► limits, time-outs ─► LiveSettings ──┘
+//!                     SIGHUP: the same again
 //! ```
 
 mod arguments;
@@ -25,8 +25,8 @@ pub(crate) use arguments::Arguments;
 use crate::options::{count, tell_where};
 use crate::{say, stopped};
 use coracle::demux::Backend;
-use coracle::http;
 use coracle::http::middleware::AccessLog;
+use coracle::http::{self, LiveSettings};
 use coracle::net::{Address, Worker};
 use live::Live;
 use reload::Reloader;
@@ -69,12 +69,13 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let welcome = Welcome::default();
     let log = setup.log.as_ref().map(whole::open_log).transpose()?;
     let live = Live::new(whole::app(&setup, &welcome, log.clone())?);
-    let (settings, processes) = (setup.settings.clone(), setup.options.processes);
+    let settings = LiveSettings::new(setup.settings.clone())?;
+    let processes = setup.options.processes;
     let is_reloadable = !is_worker && (arguments.config.is_some() || setup.log.is_some());
     if is_reloadable {
-        let (live, welcome) = (live.clone(), welcome.clone());
-        Reloader { arguments, setup, log: log.clone(), live, welcome, retired: Vec::new() }
-            .start()?;
+        let (log, live, settings) = (log.clone(), live.clone(), settings.clone());
+        let (welcome, retired) = (welcome.clone(), Vec::new());
+        Reloader { arguments, setup, log, live, settings, welcome, retired }.start()?;
     }
     let init = move |handle: &coracle::net::ServerHandle| {
         let (backend, loops) = (handle.backend(), handle.loops());
@@ -83,7 +84,7 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
             announce(handle.local_addresses(), backend, &count(loops, "loop"), browser.as_ref());
         }
     };
-    let server = http::Server::over(server).settings(settings).on_init(init);
+    let server = http::Server::over(server).live_settings(&settings).on_init(init);
     let ended = server.serve_each(move || Ok(live.on_loop()));
     log.into_iter().for_each(finish);
     if is_worker { ended } else { stopped("serve", ended) }

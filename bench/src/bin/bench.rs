@@ -11,6 +11,7 @@
 //! cargo run --release -- w8                        idle connections
 //! cargo run --release -- w9                        handlers that wait
 //! cargo run --release -- w10                       two loops against one
+//! cargo run --release -- w11                       a clock beside handlers that block
 //! cargo run --release -- w13                       worker pools
 //! cargo run --release -- w14                       a few active among many idle
 //! cargo run --release -- slowloris                 one client among ten thousand that drip
@@ -37,6 +38,7 @@ use harness::w7::{self, W7};
 use harness::w8::{self, W8};
 use harness::w9::{self, W9};
 use harness::w10::{self, W10};
+use harness::w11::{self, W11};
 use harness::w13::{self, W13};
 use harness::w14::{self, W14};
 use rustix::process::{getpid, set_child_subreaper};
@@ -72,6 +74,8 @@ enum Work {
     W9(W9),
     /// Two loops against one: throughput and CPU per operation.
     W10(W10),
+    /// A clock beside handlers that write to SQLite: how many ticks are kept.
+    W11(W11),
     /// Worker pools: jobs per second, CPU per job.
     W13(W13),
     /// A few active connections among many idle ones, on each backend; threads beside loops.
@@ -88,7 +92,7 @@ enum Work {
 }
 
 /// The names of the works.
-const ALL: [&str; 14] = [
+const ALL: [&str; 15] = [
     "w1",
     "w2",
     "w3",
@@ -99,6 +103,7 @@ const ALL: [&str; 14] = [
     "w8",
     "w9",
     "w10",
+    "w11",
     "w13",
     "w14",
     "slow-reader",
@@ -132,6 +137,7 @@ fn run(options: &Options, work: &Work) -> io::Result<()> {
         Work::W8(work) => w8::run(options, work),
         Work::W9(work) => w9::run(options, work),
         Work::W10(work) => w10::run(options, work),
+        Work::W11(work) => w11::run(options, work),
         Work::W13(work) => w13::run(options, work),
         Work::W14(work) => w14::run(options, work),
         Work::Slowloris(work) => slowloris::run(options, work),

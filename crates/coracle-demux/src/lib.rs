@@ -196,6 +196,12 @@ pub trait Demux {
     /// kernel, whose network has neither packets nor windows.
     fn tcp_info(&self, socket: Handle) -> io::Result<TcpInfo>;
 
+    /// How many bytes that were sent on a stream socket its peer has not acknowledged (SIOCOUTQ, see tcp(7)); in a
+    /// simulated kernel, has not read. By this it can be seen that a peer takes something, though too little to
+    /// make room for a send that waits: a kernel says that there is room when a good part of its buffer is free.
+    /// Of a Unix socket it is the memory that they need.
+    fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize>;
+
     /// The number that the operating system has for a descriptor, to be shown to people. A simulated one has none.
     fn number(&self, _handle: Handle) -> Option<i32> {
         None

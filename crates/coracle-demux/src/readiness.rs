@@ -480,6 +480,10 @@ impl<P: Poller> Demux for Adaptor<P> {
         tcp::info(&self.own_slot(socket)?.source)
     }
 
+    fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize> {
+        tcp::unacknowledged_bytes(&self.own_slot(socket)?.source)
+    }
+
     fn number(&self, handle: Handle) -> Option<i32> {
         self.slot(handle).ok().map(|slot| slot.source.raw())
     }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::ioctl::{self, Getter, Opcode};
 use rustix::net::sockopt;
 use std::ffi::c_int;
 use std::io;
@@ -91,6 +92,14 @@ pub(crate) fn info(fd: impl AsFd) -> io::Result<TcpInfo> {
         lost: info.tcpi_lost,
         maximum_segment_bytes: info.tcpi_snd_mss,
     })
+}
+
+/// SIOCOUTQ, by the name that libc has for it.
+pub(crate) fn unacknowledged_bytes(fd: impl AsFd) -> io::Result<usize> {
+    const SIOCOUTQ: Opcode = libc::TIOCOUTQ as Opcode;
+    // SAFETY: SIOCOUTQ changes nothing, and writes an `int`.
+    let count = unsafe { ioctl::ioctl(fd, Getter::<SIOCOUTQ, c_int>::new()) }?;
+    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 pub(crate) fn set_keep_alive(fd: BorrowedFd<'_>, probes: Option<KeepAlive>) -> io::Result<()> {

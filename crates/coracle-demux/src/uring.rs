@@ -455,6 +455,13 @@ impl Demux for Uring {
         tcp::info(&self.own_slot(socket)?.source)
     }
 
+    fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize> {
+        let slot = self.own_slot(socket)?;
+        let carried =
+            if slot.is_carrying(&self.carrier) { self.carrier.bytes_of(socket) } else { 0 };
+        Ok(tcp::unacknowledged_bytes(&slot.source)? + carried)
+    }
+
     fn number(&self, handle: Handle) -> Option<i32> {
         self.slot(handle).ok().map(|slot| slot.source.raw())
     }

@@ -1,12 +1,18 @@
 //! The body of a response, whatever it is made of.
 
+use crate::Headers;
 use crate::shared_file::SharedFile;
 use bytes::Bytes;
 use coracle_net::Conn;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+/// How much of a file is read at once, where it has to pass through the program.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// The body of a response: bytes that are there, a file, or something that is written while it is sent.
 ///
@@ -46,6 +52,26 @@ pub(crate) enum Kind {
     },
     /// No body: another protocol takes over.
     Upgrade(Box<dyn FnOnce(&mut Conn<'_>)>),
+    /// No body: the client has it already.
+    Kept(#[cfg_attr(not(feature = "compression"), allow(dead_code))] Box<Kept>),
+}
+
+/// Of a body that is not sent again, what others ask of one: what it would be depends on that.
+#[cfg_attr(not(feature = "compression"), allow(dead_code))] // without it nobody asks
+pub(crate) struct Kept {
+    /// Nothing if it has a coding already.
+    pub(crate) content_type: Option<Box<str>>,
+    pub(crate) is_stream: bool,
+    pub(crate) len: Option<u64>,
+}
+
+impl Kept {
+    /// A body with these header fields.
+    pub(crate) fn new(headers: &Headers, is_stream: bool, len: Option<u64>) -> Kept {
+        let is_coded = headers.contains("content-encoding");
+        let content_type = headers.get("content-type").filter(|_| !is_coded).map(Into::into);
+        Kept { content_type, is_stream, len }
+    }
 }
 
 impl Body {
@@ -78,6 +104,16 @@ impl Body {
         Body(Kind::File { file, offset, len })
     }
 
+    /// A file that passes through the program; anything else as it is.
+    pub(crate) fn through_the_program(self) -> Body {
+        match self.0 {
+            Kind::File { file, offset, len } => {
+                Body::stream_exact(len, move |out| copy(&file, offset..offset + len, out))
+            }
+            other => Body(other),
+        }
+    }
+
     /// How many bytes it has, if that is known.
     pub fn len(&self) -> Option<u64> {
         match &self.0 {
@@ -86,7 +122,7 @@ impl Body {
             Kind::Vec(bytes) => Some(bytes.len() as u64),
             Kind::File { len, .. } => Some(*len),
             Kind::Stream { len, .. } => *len,
-            Kind::Upgrade(_) => Some(0),
+            Kind::Upgrade(_) | Kind::Kept(_) => Some(0),
         }
     }
 
@@ -101,9 +137,30 @@ impl Body {
             Kind::Static(bytes) => Some(bytes),
             Kind::Bytes(bytes) => Some(bytes),
             Kind::Vec(bytes) => Some(bytes),
+            Kind::Kept(_) => Some(b""),
             Kind::File { .. } | Kind::Stream { .. } | Kind::Upgrade(_) => None,
         }
     }
+}
+
+/// Writes a stretch of a file, piece by piece; the disk is waited for elsewhere.
+pub(crate) fn copy(
+    file: &Arc<SharedFile>,
+    part: Range<u64>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut at = part.start;
+    while at < part.end {
+        let count = (part.end - at).min(PIECE_BYTES) as usize;
+        let file = Arc::clone(file);
+        let piece = coracle_coro::offload(move || {
+            let mut piece = vec![0; count];
+            file.file().read_exact_at(&mut piece, at).map(|()| piece)
+        })??;
+        out.write_all(&piece)?;
+        at += count as u64;
+    }
+    Ok(())
 }
 
 impl Default for Body {
@@ -144,9 +201,10 @@ impl From<Bytes> for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.len() {
-            Some(len) => write!(f, "Body({len} bytes)"),
-            None => write!(f, "Body(stream)"),
+        match (&self.0, self.len()) {
+            (Kind::File { len, .. }, _) => write!(f, "Body({len} bytes of a file)"),
+            (_, Some(len)) => write!(f, "Body({len} bytes)"),
+            (_, None) => write!(f, "Body(stream)"),
         }
     }
 }

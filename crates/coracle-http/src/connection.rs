@@ -23,6 +23,7 @@ mod facts;
 mod timing;
 
 use self::facts::{Fact, Facts};
+use self::timing::Watched;
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
@@ -79,8 +80,8 @@ pub(crate) struct Rare {
     download: Option<(Bytes, bool)>,
     /// Who waits for bytes, or for room.
     waiting: Option<Coroutine>,
-    /// How much was sent when somebody last looked, and when that was, while a client is slow.
-    watched: Option<(u64, Instant)>,
+    /// What was seen when somebody last looked, while a client is slow.
+    watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
     handler: Option<JoinHandle<()>>,
 }
@@ -113,6 +114,11 @@ impl H1 {
             exchange: Cell::new(None),
             rare: Cell::new(None),
         }))
+    }
+
+    /// Notes that it is turned away in the place of being opened.
+    pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
+        self.0.site.note_turned_away(conn.lp().now(), || self.0.peer.address());
     }
 }
 
@@ -212,8 +218,12 @@ impl Drop for Unstarted {
         // Not here, where a callback of the connection may be running.
         if let (Some(shared), Some(lp)) = (self.0.take(), Loop::current()) {
             lp.defer(move |_| {
-                let exchange = shared.take_exchange();
-                let _ = shared.reach(|conn| shared.refuse(conn, exchange, NO_STACK));
+                let Some(exchange) = shared.take_exchange() else { return };
+                let _ = shared.reach(|conn| match &exchange.response {
+                    None => shared.refuse(conn, Some(exchange), NO_STACK),
+                    // The app has answered, and need not be asked again: whoever logs answers has logged it.
+                    Some(_) => shared.refuse_answer(conn, exchange, NO_STACK),
+                });
             });
         }
     }
@@ -458,7 +468,8 @@ impl Shared {
                 return self.respond(conn, exchange);
             }
             let waiting = Unstarted(Some(Rc::clone(self)));
-            drop(coracle_coro::spawn(move || handling::stream(&waiting.start(), exchange)));
+            self.exchange.set(Some(exchange));
+            drop(coracle_coro::spawn(move || handling::stream_left(&waiting.start())));
             return;
         }
         let waiting = Unstarted(Some(Rc::clone(self)));

@@ -6,6 +6,8 @@ use crate::exchange::Exchange;
 use crate::h1::Refusal;
 use crate::h1::answer::{Follow, LAST_CHUNK, write_chunk_head};
 use crate::{BodyWriter, IntoResponse, Method, Response, Status};
+use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
 use coracle_net::SocketOption;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,8 +76,21 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
         site.stats.count_panic();
         exchange.response = Some(site.refuse(&exchange.owned, PANICKED));
     }
-    if let Some(response) = exchange.response.as_mut().filter(|it| !it.status().is_success()) {
+    let Some(response) = exchange.response.as_mut() else { return };
+    if !response.status().is_success() {
         check(shared, response);
+    }
+    if let Kind::File { .. } = response.body().0 {
+        simulate_file(response);
+    }
+}
+
+/// A simulated kernel cannot send a file that is real.
+#[cold]
+fn simulate_file(response: &mut Response) {
+    if Loop::current().is_some_and(|lp| lp.backend() == Backend::Sim) {
+        let body = response.take_body().through_the_program();
+        response.set_body(body);
     }
 }
 
@@ -93,6 +108,14 @@ fn check(shared: &Shared, response: &mut Response) {
     }
 }
 
+/// Sends an answer that was left by a handler without a coroutine.
+pub(crate) fn stream_left(shared: &Rc<Shared>) {
+    match shared.take_exchange() {
+        Some(exchange) => stream(shared, exchange),
+        None => shared.site.stats.count_dropped(), // the client is gone
+    }
+}
+
 /// Sends an answer that is written while it is sent.
 pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let Some(mut response) = exchange.response.take() else { return };
@@ -100,7 +123,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
         coracle_coro::yield_now(); // until the connection can be reached
     }
     let mut head = Vec::with_capacity(PIECE_BYTES + 512);
-    let now = coracle_loop::Loop::current().map(|lp| lp.now());
+    let now = Loop::current().map(|lp| lp.now());
     let Some(now) = now else { return };
     let written = shared.write_head(now, &exchange, &response, &mut head);
     shared.site.give_back(exchange);

@@ -36,6 +36,7 @@ mod handling;
 mod headers;
 mod idle;
 mod into_response;
+mod live_settings;
 mod method;
 mod owned_request;
 mod peer;
@@ -50,6 +51,7 @@ mod shared_file;
 mod site;
 mod stats;
 mod styles;
+mod turned_away;
 mod upload;
 
 // What an application needs on top of them.
@@ -78,6 +80,7 @@ pub use headers::{HeaderError, Headers};
 #[doc(no_inline)]
 pub use http::StatusCode as Status;
 pub use into_response::{Html, IntoResponse, Redirect};
+pub use live_settings::LiveSettings;
 pub use method::Method;
 pub use owned_request::{OwnedRequest, Version};
 pub use refusal::Refusal;

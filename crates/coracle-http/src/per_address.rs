@@ -5,32 +5,43 @@
 //!                                        └─no───► 503 with Retry-After, and it is closed
 //! ```
 
+use crate::connection::H1;
 use crate::middleware::rate_limit::network;
 use crate::settings::BUSY;
 use coracle_net::{Address, Buffer, Conn, Protocol, Reason};
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The connections of each address that has any. An IPv6 address counts as its network of 64 bits.
 #[derive(Debug)]
 pub(crate) struct PerAddress {
-    limit: usize,
+    /// The greatest number there is, if there is none: then nobody is counted.
+    limit: AtomicUsize,
     counts: Mutex<HashMap<u128, usize>>,
 }
 
 impl PerAddress {
-    pub(crate) fn new(limit: usize) -> Arc<PerAddress> {
-        Arc::new(PerAddress { limit, counts: Mutex::default() })
+    pub(crate) fn new(limit: Option<usize>) -> Arc<PerAddress> {
+        let table = PerAddress { limit: AtomicUsize::new(0), counts: Mutex::default() };
+        table.set_limit(limit);
+        Arc::new(table)
+    }
+
+    /// For those who come from now on.
+    pub(crate) fn set_limit(&self, limit: Option<usize>) {
+        self.limit.store(limit.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     /// A seat for a new connection. Who comes by a Unix socket is not counted: that is a proxy.
     pub(crate) fn admit(self: &Arc<Self>, peer: &Address) -> Seat {
-        let Some(peer) = peer.ip() else { return Seat::Free };
+        let limit = self.limit.load(Ordering::Relaxed);
+        let Some(peer) = peer.ip().filter(|_| limit != usize::MAX) else { return Seat::Free };
         let network = network(Some(peer.ip()));
         let mut counts = self.lock();
         let count = counts.entry(network).or_insert(0);
-        if *count >= self.limit {
+        if *count >= limit {
             return Seat::None;
         }
         *count += 1;
@@ -71,13 +82,13 @@ impl Drop for Taken {
 }
 
 /// A connection in its seat, or one that is told that there is none.
-pub(crate) struct Seated<P> {
-    inner: P,
+pub(crate) struct Seated {
+    inner: H1,
     seat: Seat,
 }
 
-impl<P: Protocol> Seated<P> {
-    pub(crate) fn new(inner: P, seat: Seat) -> Seated<P> {
+impl Seated {
+    pub(crate) fn new(inner: H1, seat: Seat) -> Seated {
         Seated { inner, seat }
     }
 
@@ -87,9 +98,10 @@ impl<P: Protocol> Seated<P> {
     }
 }
 
-impl<P: Protocol> Protocol for Seated<P> {
+impl Protocol for Seated {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         if self.is_refused() {
+            self.inner.note_turned_away(conn);
             conn.write_slice(BUSY);
             conn.close();
             return Ok(());
@@ -144,7 +156,7 @@ mod tests {
 
     #[test]
     fn q5_each_address_has_its_own_seats_and_gives_them_back() {
-        let table = PerAddress::new(2);
+        let table = PerAddress::new(Some(2));
         let (one, other) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:1".parse().unwrap());
         let (first, second) = (table.admit(&one), table.admit(&one));
         assert!(taken(&first) && taken(&second));
@@ -157,8 +169,30 @@ mod tests {
     }
 
     #[test]
+    fn q5_limit_may_change() {
+        let table = PerAddress::new(None);
+        let address = "192.0.2.1:1".parse().unwrap();
+        let free = table.admit(&address);
+        assert!(matches!(free, Seat::Free));
+        table.set_limit(Some(1));
+        let first = table.admit(&address);
+        assert!(taken(&first));
+        assert!(matches!(table.admit(&address), Seat::None));
+        table.set_limit(Some(2));
+        let second = table.admit(&address);
+        assert!(taken(&second));
+        table.set_limit(Some(1));
+        drop(second);
+        assert!(matches!(table.admit(&address), Seat::None), "the first is still there");
+        table.set_limit(None);
+        assert!(matches!(table.admit(&address), Seat::Free));
+        drop((free, first));
+        assert!(table.lock().is_empty());
+    }
+
+    #[test]
     fn q5_networks_of_ipv6_are_one_and_mapped_addresses_are_ipv4() {
-        let table = PerAddress::new(1);
+        let table = PerAddress::new(Some(1));
         let first = table.admit(&"[2001:db8::1]:1".parse().unwrap());
         assert!(taken(&first));
         assert!(matches!(table.admit(&"[2001:db8::ffff:2]:9".parse().unwrap()), Seat::None));
@@ -170,7 +204,7 @@ mod tests {
 
     #[test]
     fn q5_unix_sockets_are_not_counted() {
-        let table = PerAddress::new(0);
+        let table = PerAddress::new(Some(0));
         assert!(matches!(table.admit(&"unix:/nowhere".parse().unwrap()), Seat::Free));
     }
 }

@@ -1,17 +1,19 @@
 //! A server: where it listens, who answers, and on how many loops.
 
-use crate::per_address::{PerAddress, Seat, Seated};
+use crate::live_settings::{Follow, LiveSettings};
+use crate::per_address::{PerAddress, Seated};
 use crate::service::Service;
 use crate::site::Budget;
 use crate::stats::Counters;
 use crate::{App, Settings, Stats};
 use coracle_loop::Loop;
-use coracle_net::{Address, ListenOptions, Protocol, ServerHandle, ToAddresses};
+use coracle_net::{Address, Conn, ListenOptions, Protocol, ServerHandle, ToAddresses, TurnedAway};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Serves `app` on `addresses`, with a loop for each core, until the process is asked to end (`SIGINT`,
@@ -82,7 +84,7 @@ pub fn serve_each<A: App>(
 /// ```
 pub struct Server {
     inner: coracle_net::Server,
-    settings: Settings,
+    settings: LiveSettings,
     init: Option<Box<Init>>,
 }
 
@@ -109,13 +111,21 @@ impl Server {
     /// HTTP on a server of connections, whose settings for them it takes over: for whatever can be chosen there
     /// and not here.
     pub fn over(inner: coracle_net::Server) -> Server {
-        Server { inner, settings: Settings::default(), init: None }
+        let settings = LiveSettings::unchecked(Settings::default());
+        Server { inner, settings, init: None }
     }
 
     /// Limits and time-outs.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Server {
-        self.settings = settings;
+        self.settings = LiveSettings::unchecked(settings);
+        self
+    }
+
+    /// Limits and time-outs that can be changed while it runs.
+    #[must_use]
+    pub fn live_settings(mut self, settings: &LiveSettings) -> Server {
+        self.settings = settings.clone();
         self
     }
 
@@ -243,38 +253,43 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<(coracle_net::Server, Arc<Shared>)> {
-        let Server { inner, settings, init } = self;
+        let Server { inner, settings: live, init } = self;
+        let (number, settings) = live.numbered();
         settings.check()?;
         let shared = Arc::new(Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            live,
             budget: Budget::new(settings.limit_bodies_bytes),
-            addresses: settings.limit_connections_per_address.map(PerAddress::new),
+            addresses: PerAddress::new(settings.limit_connections_per_address),
             counters: Mutex::default(),
             failure: Mutex::default(),
+            server: OnceLock::new(),
         });
-        let connections = settings.connections();
+        let connections = shared.connections(&settings);
         let starting = Arc::clone(&shared);
         let mut inner = inner.settings(connections).on_thread_start(move |lp, _| match make() {
             Ok(app) => {
                 let counters = Arc::<Counters>::default();
                 lock(&starting.counters).push(Arc::clone(&counters));
-                let (app, budget) = (Box::new(app), Arc::clone(&starting.budget));
+                let (app, budget) = (Rc::new(app), Arc::clone(&starting.budget));
                 let service = Service::with(app, settings.clone(), budget, counters);
-                Services::of(lp).add(starting.id, service);
+                Services::of(lp).add(Numbered { id: starting.id, number, service });
             }
             Err(error) => {
                 lock(&starting.failure).get_or_insert(error);
                 lp.stop();
             }
         });
-        if let Some(init) = init {
-            let starting = Arc::clone(&shared);
-            inner = inner.on_init(move |handle| {
-                if lock(&starting.failure).is_none() {
-                    init(handle);
-                }
-            });
-        }
+        let starting = Arc::clone(&shared);
+        inner = inner.on_init(move |handle| {
+            let _ = starting.server.set(handle.clone());
+            if let Err(error) = starting.live.tell(&starting) {
+                tracing::error!("{error}"); // other settings came already, and make no sense here
+            }
+            if let Some(init) = init.filter(|_| lock(&starting.failure).is_none()) {
+                init(handle);
+            }
+        });
         Ok((inner, shared))
     }
 }
@@ -341,13 +356,35 @@ impl fmt::Debug for Running {
 /// What the loops of a server have in common.
 struct Shared {
     id: u64,
+    live: LiveSettings,
     budget: Arc<Budget>,
-    addresses: Option<Arc<PerAddress>>,
+    addresses: Arc<PerAddress>,
     counters: Mutex<Vec<Arc<Counters>>>,
     failure: Mutex<Option<io::Error>>,
+    server: OnceLock<ServerHandle>,
+}
+
+impl Follow for Shared {
+    fn follow(&self, settings: &Settings) -> io::Result<()> {
+        self.addresses.set_limit(settings.limit_connections_per_address);
+        let server = self.server.get();
+        server.map_or(Ok(()), |server| server.set_settings(self.connections(settings)))
+    }
 }
 
 impl Shared {
+    /// How connections behave below HTTP.
+    fn connections(&self, settings: &Settings) -> coracle_net::Settings {
+        let id = self.id;
+        let note = move |conn: &Conn<'_>| {
+            if let Some(service) = Services::of(conn.lp()).get(id) {
+                service.note_turned_away(conn);
+            }
+        };
+        let on_turned_away = Some(TurnedAway::new(note));
+        coracle_net::Settings { on_turned_away, ..settings.connections() }
+    }
+
     /// Why one of the loops has no app.
     fn take_failure(&self) -> Option<io::Error> {
         lock(&self.failure).take()
@@ -362,30 +399,45 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The services of a loop, by the servers they belong to.
 #[derive(Default)]
-struct Services(RefCell<Vec<(u64, Service)>>);
+struct Services(RefCell<Vec<Numbered>>);
+
+/// The service of a server, and which of its settings it has.
+struct Numbered {
+    id: u64,
+    number: u64,
+    service: Service,
+}
 
 impl Services {
-    fn of(lp: &Loop) -> std::rc::Rc<Services> {
+    fn of(lp: &Loop) -> Rc<Services> {
         lp.extension(Services::default)
     }
 
-    fn add(&self, id: u64, service: Service) {
-        self.0.borrow_mut().push((id, service));
+    fn add(&self, service: Numbered) {
+        self.0.borrow_mut().push(service);
     }
 
     fn get(&self, id: u64) -> Option<Service> {
         let services = self.0.borrow();
-        services.iter().find(|(of, _)| *of == id).map(|(_, service)| service.clone())
+        services.iter().find(|each| each.id == id).map(|each| each.service.clone())
+    }
+
+    /// That of a server, with the settings of this moment.
+    fn current(&self, shared: &Shared) -> Option<Service> {
+        let mut services = self.0.borrow_mut();
+        let found = services.iter_mut().find(|each| each.id == shared.id)?;
+        if found.number != shared.live.number() {
+            let (number, settings) = shared.live.numbered();
+            found.service = found.service.with_settings(settings);
+            found.number = number;
+        }
+        Some(found.service.clone())
     }
 }
 
 /// A connection of a server, on the loop that runs.
 fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
     let lp = Loop::current().expect("connections are made in turns of their loop");
-    let service = Services::of(&lp).get(shared.id).expect("a loop that serves has its app");
-    let seat = shared.addresses.as_ref().map_or(Seat::Free, |addresses| addresses.admit(peer));
-    if matches!(seat, Seat::None) {
-        service.count_turned_away();
-    }
-    Seated::new(service.connection(peer), seat)
+    let service = Services::of(&lp).current(shared).expect("a loop that serves has its app");
+    Seated::new(service.h1(peer), shared.addresses.admit(peer))
 }

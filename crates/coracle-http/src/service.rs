@@ -3,8 +3,8 @@
 use crate::connection::H1;
 use crate::site::{Budget, Site};
 use crate::stats::Counters;
-use crate::{App, Settings, Stats};
-use coracle_net::{Address, Protocol};
+use crate::{App, OwnedRequest, Settings, Stats};
+use coracle_net::{Address, Conn, Protocol};
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -40,11 +40,11 @@ impl Service {
     pub fn new(app: impl App, settings: Settings) -> io::Result<Service> {
         settings.check()?;
         let budget = Budget::new(settings.limit_bodies_bytes);
-        Ok(Service::with(Box::new(app), settings, budget, Arc::default()))
+        Ok(Service::with(Rc::new(app), settings, budget, Arc::default()))
     }
 
     pub(crate) fn with(
-        app: Box<dyn App>,
+        app: Rc<dyn App>,
         settings: Settings,
         budget: Arc<Budget>,
         counters: Arc<Counters>,
@@ -52,8 +52,18 @@ impl Service {
         Service { site: Rc::new(Site::new(app, settings.bounded(), budget, counters)) }
     }
 
+    /// The same app, with other settings for new connections.
+    pub(crate) fn with_settings(&self, settings: Settings) -> Service {
+        let (app, budget) = (Rc::clone(&self.site.app), Arc::clone(&self.site.budget));
+        Service::with(app, settings, budget, Arc::clone(&self.site.stats))
+    }
+
     /// The protocol of a new connection.
     pub fn connection(&self, peer: &Address) -> impl Protocol + use<> {
+        self.h1(peer)
+    }
+
+    pub(crate) fn h1(&self, peer: &Address) -> H1 {
         H1::new(Rc::clone(&self.site), peer)
     }
 
@@ -62,8 +72,10 @@ impl Service {
         self.site.settings.connections()
     }
 
-    pub(crate) fn count_turned_away(&self) {
-        self.site.stats.count_turned_away();
+    /// Notes a connection that the server of connections has turned away.
+    pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
+        let peer = || conn.peer_address().unwrap_or_else(|_| OwnedRequest::blank().peer);
+        self.site.note_turned_away(conn.lp().now(), peer);
     }
 
     /// What it has done so far.

@@ -4,11 +4,13 @@ use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::idle::Idle;
 use crate::stats::Counters;
+use crate::turned_away::TurnedAway;
 use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings};
 use coracle_coro::Spawner;
 use coracle_loop::Loop;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,13 +19,14 @@ use std::time::{Duration, Instant};
 const LIMIT_SPARE_EXCHANGES: usize = 64;
 
 pub(crate) struct Site {
-    pub(crate) app: Box<dyn App>,
+    pub(crate) app: Rc<dyn App>,
     pub(crate) settings: Settings,
     pub(crate) date: Date,
     /// Where an answer is put together.
     pub(crate) out: RefCell<Vec<u8>>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
+    pub(crate) turned_away: TurnedAway,
     /// Who waits for its next request.
     pub(crate) idle: Idle,
     /// The server is about to stop: answers say that the connection ends.
@@ -41,7 +44,7 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(
-        app: Box<dyn App>,
+        app: Rc<dyn App>,
         settings: Settings,
         budget: Arc<Budget>,
         stats: Arc<Counters>,
@@ -53,6 +56,7 @@ impl Site {
             out: RefCell::default(),
             budget,
             stats,
+            turned_away: TurnedAway::default(),
             idle: Idle::default(),
             stopping: Cell::new(false),
             spawner: OnceCell::new(),

@@ -16,7 +16,7 @@ pub struct Stats {
     pub dropped: u64,
     /// Connections that were closed because a client was too slow.
     pub timed_out: u64,
-    /// Connections that were turned away because their address had too many.
+    /// Connections that were answered with a 503 because there were too many, in all or of their address.
     pub turned_away: u64,
 }
 

@@ -1,12 +1,14 @@
 //! Servers with several loops, real sockets and threads: starting, stopping, and what goes wrong at that.
 
-use coracle_http::{Request, Running, Server, Settings};
+use coracle_http::middleware::{AccessLog, LogFormat, around};
+use coracle_http::{LiveSettings, Request, Running, Server, Settings};
 use coracle_loop::demux::Backend;
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// No case takes longer than this, however busy the machine.
@@ -226,6 +228,117 @@ fn q5_address_with_too_many_connections_is_turned_away() {
             }
             assert!(Instant::now() < patience, "the place stays taken");
         }
+        running.stop();
+        running.join().unwrap();
+    }
+}
+
+/// A log that can be read.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn j14_who_is_turned_away_is_counted_and_one_of_many_is_logged() {
+    for backend in BACKENDS {
+        for per_address in [None, Some(1)] {
+            let settings = Settings {
+                limit_connections: if per_address.is_none() { 1 } else { usize::MAX },
+                limit_connections_per_address: per_address,
+                ..Settings::default()
+            };
+            let lines = Lines::default();
+            let log = AccessLog::to_writer(lines.clone(), LogFormat::Common);
+            let server = Server::bind("127.0.0.1:0").unwrap().settings(settings).loops(1);
+            let app = around(log.clone(), |_: &Request<'_>| "served!");
+            let running = server.backend(backend).start(app).unwrap();
+            let mut first = connect(&running);
+            first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            assert!(answer(&mut first).ends_with("served!"));
+            let start = Instant::now();
+            for _ in 0..30 {
+                assert!(rest(connect(&running)).starts_with("HTTP/1.1 503 "));
+            }
+            let seconds = start.elapsed().as_secs() as usize;
+            assert_eq!(running.stats().turned_away, 30, "{backend}");
+            log.flush();
+            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            let (served, refused): (Vec<&str>, Vec<&str>) =
+                text.lines().partition(|line| line.ends_with("\"GET / HTTP/1.1\" 200 7"));
+            assert_eq!(served.len(), 1, "{text}");
+            assert!((1..=1 + seconds).contains(&refused.len()), "once a second: {text}");
+            for line in refused {
+                assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+                assert!(line.ends_with("] \"- - -\" 503 0"), "{line}");
+            }
+            drop(first);
+            running.stop();
+            running.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn q1_settings_change_for_new_connections() {
+    for backend in BACKENDS {
+        let live = LiveSettings::new(Settings::default()).unwrap();
+        let server = Server::bind("127.0.0.1:0").unwrap().live_settings(&live).loops(2);
+        let running = server.backend(backend).start(|_: &Request<'_>| "served!").unwrap();
+        let status = |mut stream: &TcpStream| {
+            let _ = stream.write_all(b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n"); // or it is told already
+            let mut begin = [0; 12];
+            stream.read_exact(&mut begin).expect("an answer");
+            String::from_utf8_lossy(&begin[9..]).into_owned()
+        };
+        let finish = |stream: &mut TcpStream| assert!(answer(stream).ends_with("served!"));
+        let mut old: Vec<TcpStream> = (0..8).map(|_| connect(&running)).collect();
+        for stream in &mut old {
+            assert_eq!(status(stream), "200");
+            finish(stream);
+        }
+        // What the protocol is to know.
+        let wrong = Settings { limit_headers: 0, ..Settings::default() };
+        assert!(live.replace(wrong).unwrap_err().to_string().contains("limit_headers"));
+        assert_eq!(live.current().limit_headers, Settings::default().limit_headers);
+        live.replace(Settings { limit_target_bytes: 3, ..Settings::default() }).unwrap();
+        for _ in 0..8 {
+            assert_eq!(status(&connect(&running)), "414", "{backend}: from now on");
+        }
+        for stream in &mut old {
+            assert_eq!(status(stream), "200", "{backend}: who was there has what it had");
+            finish(stream);
+        }
+        // And what is known before it begins: by the loops, and by all of them.
+        live.replace(Settings { limit_connections: 1, ..Settings::default() }).unwrap();
+        let held = RefCell::new(Vec::new()); // so that each loop has one
+        eventually(|| {
+            let is_refused = |_| {
+                let stream = connect(&running);
+                let is_refused = status(&stream) == "503";
+                held.borrow_mut().push(stream);
+                is_refused
+            };
+            (0..8).all(is_refused)
+        });
+        live.replace(Settings::default()).unwrap();
+        eventually(|| (0..8).all(|_| status(&connect(&running)) == "200"));
+        let per_address =
+            Settings { limit_connections_per_address: Some(1), ..Settings::default() };
+        live.replace(per_address).unwrap();
+        let mut one = connect(&running);
+        assert_eq!(status(&one), "200", "who was there is not counted");
+        finish(&mut one);
+        assert_eq!(status(&connect(&running)), "503");
+        drop((one, old, held));
         running.stop();
         running.join().unwrap();
     }

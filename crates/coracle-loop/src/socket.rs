@@ -92,6 +92,15 @@ impl Loop {
         self.inner.demux.borrow().tcp_info(socket)
     }
 
+    /// How many bytes that were sent on a stream socket its peer has not acknowledged. A peer that takes
+    /// something, but too little to make room for a send that waits, makes it fewer. A system call.
+    ///
+    /// # Errors
+    /// It is no stream socket.
+    pub fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize> {
+        self.inner.demux.borrow().unacknowledged_bytes(socket)
+    }
+
     /// The number that the operating system has for a descriptor, to be shown to people: `lsof` and `ss` know it.
     /// A simulated one has none, nor has one that is closed.
     ///

@@ -222,7 +222,11 @@ impl Conn<'_> {
 
     /// Sends what a service says that has no room.
     pub(crate) fn write_busy_message(&mut self) {
-        let message = self.link.service().settings.busy_message.clone();
+        let settings = &self.link.service().settings;
+        if let Some(told) = &settings.on_turned_away {
+            told.tell(self);
+        }
+        let message = settings.busy_message.clone();
         self.write(message);
     }
 
@@ -306,6 +310,15 @@ impl Conn<'_> {
     /// It is not TCP, or simulated.
     pub fn tcp_info(&self) -> io::Result<TcpInfo> {
         self.lp.tcp_info(self.link.socket())
+    }
+
+    /// How many bytes the kernel has sent, or is to send, that the peer has not acknowledged. What waits here to
+    /// be sent is [beside](Conn::unsent_bytes) that. A system call.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn unacknowledged_bytes(&self) -> io::Result<usize> {
+        self.lp.unacknowledged_bytes(self.link.socket())
     }
 
     /// The loop this connection lives on.

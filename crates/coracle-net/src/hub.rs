@@ -4,6 +4,8 @@
 //!   Loop ──extension──► Hub ──► Link, Link, Link …        a stale key finds nothing, never the next owner
 //!                        ▲ weak          │
 //!                        └── Service ◄───┘                settings and counters of one kind of connection
+//!                               ▲
+//!                            Current                      the one that new connections get
 //! ```
 
 use crate::link::Link;
@@ -92,9 +94,36 @@ pub(crate) struct Service {
     hub: Weak<Hub>,
     /// What it shares with the services and loops of its server, if it is a server's.
     room: Option<Arc<Room>>,
+    counts: Rc<Counts>,
+}
+
+/// Connections of one kind on one loop, with whatever settings.
+#[derive(Default)]
+struct Counts {
     open: Cell<usize>,
     /// How many of them are only told that there is no room.
     turning_away: Cell<usize>,
+}
+
+/// One kind of connection, as new ones find it: its settings may change, those of connections that are there do
+/// not.
+pub(crate) struct Current(RefCell<Rc<Service>>);
+
+impl Current {
+    pub(crate) fn new(service: Rc<Service>) -> Rc<Current> {
+        Rc::new(Current(RefCell::new(service)))
+    }
+
+    #[inline]
+    pub(crate) fn service(&self) -> Rc<Service> {
+        Rc::clone(&self.0.borrow())
+    }
+
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        let new = self.0.borrow().with_settings(settings);
+        let old = self.0.replace(new);
+        drop(old); // when nothing is borrowed any more
+    }
 }
 
 impl Service {
@@ -114,8 +143,24 @@ impl Service {
             scratch: Rc::clone(&hub.scratch),
             hub: Rc::downgrade(&hub),
             room,
-            open: Cell::new(0),
-            turning_away: Cell::new(0),
+            counts: Rc::default(),
+        })
+    }
+
+    /// The same with other settings: what was counted counts on. Memory is bounded as before, unless they say
+    /// otherwise.
+    fn with_settings(&self, mut settings: Settings) -> Rc<Service> {
+        let memory = settings.limit_memory.take().or_else(|| self.settings.limit_memory.clone());
+        settings.limit_memory.clone_from(&memory);
+        Rc::new(Service {
+            name: Arc::clone(&self.name),
+            memory: Share::new(memory),
+            settings,
+            stats: Arc::clone(&self.stats),
+            scratch: Rc::clone(&self.scratch),
+            hub: Weak::clone(&self.hub),
+            room: self.room.clone(),
+            counts: Rc::clone(&self.counts),
         })
     }
 
@@ -131,7 +176,7 @@ impl Service {
     /// Whether one more can be served, here and on the whole server. Who is only told that there is no room takes
     /// none.
     pub(crate) fn has_room(&self) -> bool {
-        let served = self.open.get() - self.turning_away.get();
+        let served = self.counts.open.get() - self.counts.turning_away.get();
         served < self.settings.limit_connections
             && self.room.as_ref().is_none_or(|room| room.has_place())
             && !self.memory.is_full()
@@ -139,27 +184,28 @@ impl Service {
 
     /// How many are only told that there is no room, on the whole server.
     pub(crate) fn turning_away(&self) -> usize {
-        self.room.as_ref().map_or(self.turning_away.get(), |room| room.turning_away())
+        let here = self.counts.turning_away.get();
+        self.room.as_ref().map_or(here, |room| room.turning_away())
     }
 
     pub(crate) fn begin_turning_away(&self) {
-        self.turning_away.set(self.turning_away.get() + 1);
+        self.counts.turning_away.set(self.counts.turning_away.get() + 1);
         self.room.iter().for_each(|room| room.begin_turning_away());
     }
 
     pub(crate) fn end_turning_away(&self) {
-        self.turning_away.set(self.turning_away.get() - 1);
+        self.counts.turning_away.set(self.counts.turning_away.get() - 1);
         self.room.iter().for_each(|room| room.end_turning_away());
     }
 
     pub(crate) fn opened(&self) {
-        self.open.set(self.open.get() + 1);
+        self.counts.open.set(self.counts.open.get() + 1);
         self.room.iter().for_each(|room| room.opened());
         self.stats.opened.add(1);
     }
 
     pub(crate) fn closed(&self) {
-        self.open.set(self.open.get() - 1);
+        self.counts.open.set(self.counts.open.get() - 1);
         self.room.iter().for_each(|room| room.closed());
         self.stats.closed.add(1);
     }

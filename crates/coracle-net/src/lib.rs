@@ -26,6 +26,7 @@ mod settings;
 mod socket_file;
 mod stats;
 mod supervisor;
+mod turned_away;
 mod udp;
 mod worker;
 
@@ -55,5 +56,6 @@ pub use settings::Settings;
 pub use socket_file::SocketFile;
 pub use stats::Stats;
 pub use supervisor::Supervisor;
+pub use turned_away::TurnedAway;
 pub use udp::{Datagram, Udp, UdpSettings};
 pub use worker::Worker;

@@ -12,7 +12,7 @@
 //! when it has not come back for a while, so that a server at the edge of its limit does not fill the log.
 
 use crate::guard::guard;
-use crate::hub::Service;
+use crate::hub::{Current, Service};
 use crate::link::Link;
 use crate::stats::ServiceStats;
 use crate::{Buffer, Conn, ListenSocket, Protocol, Settings, Stats};
@@ -171,7 +171,7 @@ impl Listener {
         let stats = Arc::new(ServiceStats::default());
         let service = Service::new(lp, address.to_string(), settings, Arc::clone(&stats), None);
         let make = Box::new(move |peer: &Address| Box::new(make(peer)) as Box<dyn Protocol>);
-        Listener::on(lp, socket, stats, Local { service, make })
+        Listener::on(lp, socket, stats, Local { service: Current::new(service), make })
     }
 
     /// Accepts from a socket that listens already.
@@ -430,21 +430,21 @@ pub(crate) type Make = dyn Fn(&Address) -> Box<dyn Protocol>;
 
 /// Serves on the loop that accepts.
 pub(crate) struct Local {
-    pub(crate) service: Rc<Service>,
+    pub(crate) service: Rc<Current>,
     pub(crate) make: Box<Make>,
 }
 
 impl Serve for Local {
     fn serve(&self, lp: &Loop, socket: Handle) {
-        serve(lp, &self.service, socket, &*self.make);
+        serve(lp, &self.service.service(), socket, &*self.make);
     }
 
     fn turned_away(&self) {
-        self.service.stats.turned_away.add(1);
+        self.service.service().stats.turned_away.add(1);
     }
 
     fn has_room(&self) -> bool {
-        self.service.has_room()
+        self.service.service().has_room()
     }
 }
 

@@ -560,11 +560,13 @@ impl Service {
 
     /// What the loops must know; `memory` is for all services that have no limit of their own.
     fn spec(&self, default: &Settings, memory: &MemoryLimit) -> Spec {
+        let has_own_settings = self.settings.is_some();
         let mut settings = self.settings.clone().unwrap_or_else(|| default.clone());
         settings.limit_memory.get_or_insert_with(|| memory.clone());
         Spec {
             name: Arc::clone(&self.name),
             settings,
+            has_own_settings,
             make: Arc::clone(self.make.as_ref().expect("it was checked")),
         }
     }
@@ -593,6 +595,7 @@ impl fmt::Debug for Server {
 pub(crate) struct Spec {
     pub(crate) name: Arc<str>,
     pub(crate) settings: Settings,
+    pub(crate) has_own_settings: bool,
     pub(crate) make: Arc<Make>,
 }
 

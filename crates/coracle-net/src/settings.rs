@@ -1,6 +1,6 @@
 //! What can be chosen about connections, and what is chosen for those who do not.
 
-use crate::MemoryLimit;
+use crate::{MemoryLimit, TurnedAway};
 use bytes::Bytes;
 use std::io;
 use std::time::Duration;
@@ -48,6 +48,9 @@ pub struct Settings {
     pub limit_memory: Option<MemoryLimit>,
     /// What a connection that is turned away, for want of room or memory, is told before it is closed.
     pub busy_message: Bytes,
+    /// Who is told of each connection that is told this message. All that are turned away are
+    /// [counted](crate::Stats::turned_away), those without a word included.
+    pub on_turned_away: Option<TurnedAway>,
 }
 
 impl Default for Settings {
@@ -64,6 +67,7 @@ impl Default for Settings {
             limit_connections: usize::MAX,
             limit_memory: None,
             busy_message: Bytes::new(),
+            on_turned_away: None,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! SIGHUP: the configuration is read again, and the access log opened anew.
 //!
+//! Sites change from the next request on, limits and time-outs from the next connection on; where it listens and
+//! with how many threads does not.
+//!
 //! A configuration that is wrong is refused: the log says why, and the old one stays.
 
 use super::arguments::Arguments;
@@ -10,6 +13,7 @@ use super::welcome::Welcome;
 use super::whole;
 use coracle::Builder;
 use coracle::demux::Backend;
+use coracle::http::LiveSettings;
 use coracle::http::middleware::AccessLog;
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -21,6 +25,7 @@ pub(super) struct Reloader {
     pub(super) setup: Setup,
     pub(super) log: Option<AccessLog>,
     pub(super) live: Arc<Live>,
+    pub(super) settings: LiveSettings,
     pub(super) welcome: Welcome,
     /// What was replaced, while somebody may still be busy with it: its end may have to wait for a file, which is
     /// nothing for a loop.
@@ -69,8 +74,12 @@ impl Reloader {
             _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,
         };
         let app = whole::app(&setup, &self.welcome, log.clone()).map_err(Refused::Other)?;
-        for name in self.setup.fixed(&setup) {
-            tracing::warn!("{name}: what has changed there counts from the next start on");
+        self.settings.replace(setup.settings.clone()).map_err(Refused::Other)?;
+        let fixed = self.setup.fixed(&setup).join(", ");
+        if !fixed.is_empty() {
+            tracing::warn!(
+                "{fixed}: changed in the file, but fixed while it serves; restart it for that"
+            );
         }
         if self.setup.log == setup.log
             && let Some(log) = &log
@@ -81,8 +90,7 @@ impl Reloader {
         self.log = log;
         // What cannot be changed is compared with what it was at the start.
         let options = std::mem::take(&mut self.setup.options);
-        let settings = std::mem::take(&mut self.setup.settings);
-        self.setup = Setup { options, settings, ..setup };
+        self.setup = Setup { options, ..setup };
         Ok(())
     }
 }

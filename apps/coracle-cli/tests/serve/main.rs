@@ -80,6 +80,7 @@ macro_rules! suite {
                 q1_sighup_reads_the_configuration_again,
                 q1_wrong_configuration_is_refused_and_the_old_one_stays,
                 j14_sighup_opens_the_access_log_again,
+                q1_limits_and_timeouts_are_those_of_new_connections,
                 q1_connections_outlive_a_reload,
                 q1_reload_under_load_loses_no_request,
             }

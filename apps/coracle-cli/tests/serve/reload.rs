@@ -1,9 +1,10 @@
 //! SIGHUP.
 
-use crate::client::{Dir, ask_on, await_text, command, get, serve};
+use crate::client::{Dir, answer_of, ask_on, await_text, command, get, serve};
 use crate::program::{PATIENCE, Program, eventually, under};
 use rustix::process::Signal;
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,6 +106,34 @@ pub(crate) fn j14_sighup_opens_the_access_log_again(backend: &str) {
         get(&server, "/third");
         has("other.log", "\"/third\"")
     });
+    assert!(server.end().status.success());
+}
+
+pub(crate) fn q1_limits_and_timeouts_are_those_of_new_connections(backend: &str) {
+    let dir = sites();
+    let (config, log) = (dir.file("coracle.toml"), dir.file("log"));
+    let server = command(backend, &["--config", config.to_str().unwrap()]);
+    let server = Program::run(under(logging_to(&log), &server));
+    let mut old = server.connect();
+    assert_eq!(ask_on(&mut old, "/").text(), "old");
+    let limits = "[limits]\ntarget_bytes = 3\n[timeouts]\nheader_seconds = 1\n";
+    dir.write("coracle.toml", format!("processes = 3\ndrain_seconds = 7\n{CONFIG}{limits}"));
+    server.signal(Signal::HUP);
+    eventually("new ones have less room", || get(&server, "/long").status == 414);
+    assert_eq!(ask_on(&mut old, "/long").status, 404, "who was there keeps what it had");
+    // What does not change is told, in one line.
+    let read = || fs::read_to_string(&log).unwrap();
+    eventually("it is read", || read().contains("the configuration was read again"));
+    let text = read();
+    let told: Vec<&str> = text.lines().filter(|line| line.contains("restart")).collect();
+    assert!(told.len() == 1 && told[0].contains("processes, drain_seconds: "), "{text}");
+    assert!(!told[0].contains("limits"), "{text}");
+    // Half a head, and its time is over.
+    let mut slow = server.connect();
+    slow.write_all(b"GET / HT").unwrap();
+    let mut answer = Vec::new();
+    slow.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer_of(&answer).status, 408);
     assert!(server.end().status.success());
 }
 

@@ -9,13 +9,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use axum::Router;
-use axum::serve::ListenerExt;
 use clap::Parser;
-use tokio::net::TcpSocket;
 use tower_http::services::ServeDir;
 
-/// Connections the kernel may hold before the server accepts them.
-const BACKLOG: u32 = 4096;
 /// How much of a file is read at a time: measured to be better than the default of 64 KiB for large ones.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -33,15 +29,6 @@ struct Arguments {
 fn main() -> io::Result<()> {
     let Arguments { listen, root } = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(async {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(listen)?;
-        let listener = socket.listen(BACKLOG)?.tap_io(|stream| {
-            // Refused only when the peer has gone already.
-            let _ = stream.set_nodelay(true);
-        });
-        let files = ServeDir::new(root).with_buf_chunk_size(CHUNK_BYTES);
-        axum::serve(listener, Router::new().fallback_service(files)).await
-    })
+    let files = ServeDir::new(root).with_buf_chunk_size(CHUNK_BYTES);
+    axum_server::serve(&runtime, listen, Router::new().fallback_service(files))
 }

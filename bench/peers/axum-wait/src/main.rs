@@ -1,6 +1,7 @@
-//! Handlers that wait, on axum and a current-thread runtime: `GET /sleep/MILLISECONDS`.
+//! Handlers that wait, on axum and a current-thread runtime: `GET /sleep/MILLISECONDS`, `GET /blpop/MILLISECONDS`.
 //!
-//! With `--blocking` they block the thread, as somebody's first handler does.
+//! They await tokio's sleep, and Redis by its client for tokio. With `--blocking` they block the thread, as
+//! somebody's first handler does.
 //!
 //! ```text
 //! cargo run --release -p axum-wait -- --listen 127.0.0.1:8080
@@ -8,17 +9,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
 use axum::routing::get;
-use axum::serve::ListenerExt;
 use clap::Parser;
-use tokio::net::TcpSocket;
-
-/// Connections the kernel may hold before the server accepts them.
-const BACKLOG: u32 = 4096;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisResult};
+use waiting::{DONE, NOTHING, Waiting};
 
 #[derive(Parser)]
 #[command(about = "Handlers that wait, on axum")]
@@ -26,31 +27,68 @@ struct Arguments {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Wait by `std::thread::sleep`.
+    /// Wait by what blocks the thread.
     #[arg(long)]
     blocking: bool,
+    /// Where Redis is: `redis://HOST:PORT/`.
+    #[arg(long)]
+    redis: Option<String>,
 }
 
 fn main() -> io::Result<()> {
-    let Arguments { listen, blocking } = Arguments::parse();
+    let Arguments { listen, blocking, redis } = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(listen)?;
-        let listener = socket.listen(BACKLOG)?.tap_io(|stream| {
-            // Refused only when the peer has gone already.
-            let _ = stream.set_nodelay(true);
-        });
-        let wait = async move |Path(milliseconds): Path<u64>| {
-            let time = Duration::from_millis(milliseconds);
-            if blocking {
-                std::thread::sleep(time);
-            } else {
-                tokio::time::sleep(time).await;
+    let router = if blocking {
+        let waiting = Arc::new(Waiting::new(redis.as_deref())?);
+        let block = async move |uri: Uri| waiting.answer(uri.path()).ok_or(StatusCode::NOT_FOUND);
+        Router::new().fallback(block)
+    } else {
+        let redis = redis.map(Client::open).transpose().map_err(io::Error::other)?;
+        Router::new()
+            .route("/sleep/{milliseconds}", get(sleep))
+            .route("/blpop/{milliseconds}", get(blpop))
+            .with_state(Arc::new(Pool { redis, idle: Mutex::default() }))
+    };
+    axum_server::serve(&runtime, listen, router)
+}
+
+/// A connection waits for one thing at a time, so there are as many as there are requests.
+struct Pool {
+    redis: Option<Client>,
+    idle: Mutex<Vec<MultiplexedConnection>>,
+}
+
+async fn sleep(Path(milliseconds): Path<u64>) -> &'static str {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    DONE
+}
+
+async fn blpop(
+    State(pool): State<Arc<Pool>>,
+    Path(milliseconds): Path<u64>,
+) -> Result<&'static str, StatusCode> {
+    let wait = pool.blpop(Duration::from_millis(milliseconds));
+    wait.await.map(|()| DONE).map_err(|_| StatusCode::BAD_GATEWAY)
+}
+
+impl Pool {
+    async fn blpop(&self, time: Duration) -> RedisResult<()> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let mut connection = match (kept, &self.redis) {
+            (Some(connection), _) => connection,
+            (None, Some(redis)) => {
+                // It is slow on purpose.
+                let patient = AsyncConnectionConfig::new();
+                let patient = patient.set_response_timeout(None).set_connection_timeout(None);
+                redis.get_multiplexed_async_connection_with_config(&patient).await?
             }
-            "done\n"
+            (None, None) => return Err(io::Error::other("there is no --redis").into()),
         };
-        axum::serve(listener, Router::new().route("/sleep/{milliseconds}", get(wait))).await
-    })
+        let mut command = redis::cmd("BLPOP");
+        command.arg(NOTHING).arg(time.as_secs_f64());
+        command.query_async::<Option<(String, String)>>(&mut connection).await?;
+        idle().push(connection);
+        Ok(())
+    }
 }

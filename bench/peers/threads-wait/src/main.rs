@@ -1,4 +1,4 @@
-//! Handlers that wait, on a thread for each connection: `GET /sleep/MILLISECONDS`.
+//! Handlers that wait, on a thread for each connection: `GET /sleep/MILLISECONDS`, `GET /blpop/MILLISECONDS`.
 //!
 //! The least that such a server can do: it reads the path and nothing else.
 //!
@@ -8,13 +8,14 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use clap::Parser;
+use waiting::Waiting;
 
-/// The stack of a thread: the least that std's own code is happy with.
-const STACK_BYTES: usize = 64 * 1024;
+/// The stack of a thread: enough for a client of Redis. What is not touched costs nothing.
+const STACK_BYTES: usize = 256 * 1024;
 
 #[derive(Parser)]
 #[command(about = "Handlers that wait, on threads")]
@@ -22,24 +23,29 @@ struct Arguments {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Where Redis is: `redis://HOST:PORT/`.
+    #[arg(long)]
+    redis: Option<String>,
 }
 
 fn main() -> io::Result<()> {
-    let listener = TcpListener::bind(Arguments::parse().listen)?;
-    for stream in listener.incoming() {
-        let stream = stream?;
+    let Arguments { listen, redis } = Arguments::parse();
+    let waiting = Arc::new(Waiting::new(redis.as_deref())?);
+    for stream in TcpListener::bind(listen)?.incoming() {
+        let (stream, waiting) = (stream?, Arc::clone(&waiting));
         // A connection that fails ends; the server goes on.
-        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(&stream).ok())?;
+        let serve = move || serve(&stream, &waiting).ok();
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(serve)?;
     }
     Ok(())
 }
 
-fn serve(stream: &TcpStream) -> io::Result<()> {
+fn serve(stream: &TcpStream, waiting: &Waiting) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::with_capacity(1024, stream);
     let mut line = String::new();
     loop {
-        let mut milliseconds = None;
+        let mut path = String::new();
         loop {
             line.clear();
             if reader.read_line(&mut line)? == 0 {
@@ -48,12 +54,13 @@ fn serve(stream: &TcpStream) -> io::Result<()> {
             if line == "\r\n" {
                 break;
             }
-            if let Some(rest) = line.strip_prefix("GET /sleep/") {
-                milliseconds = rest.split(' ').next().and_then(|number| number.parse().ok());
+            if let Some(rest) = line.strip_prefix("GET ") {
+                rest.split(' ').next().unwrap_or_default().clone_into(&mut path);
             }
         }
-        thread::sleep(Duration::from_millis(milliseconds.unwrap_or(0)));
+        let done = waiting.answer(&path).ok_or(io::ErrorKind::NotFound)?;
         let mut answer: &TcpStream = stream;
-        answer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\ndone\n")?;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", done.len());
+        answer.write_all((head + done).as_bytes())?;
     }
 }

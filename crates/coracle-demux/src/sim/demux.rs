@@ -167,6 +167,10 @@ impl Demux for SimDemux {
         self.call_on(socket, |_, _| Err(Errno::OPNOTSUPP))
     }
 
+    fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize> {
+        self.call_on(socket, |world, id| world.unread_by_peer(id))
+    }
+
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle> {
         let descriptor = match descriptor {
             Descriptor::Sim(descriptor) => descriptor,

@@ -75,6 +75,9 @@ pub struct Faults {
     /// How many bytes of one direction of a connection may be unread before its sender has to wait,
     /// unless [`SocketOption::SendBuffer`](crate::SocketOption::SendBuffer) says otherwise.
     pub limit_send_buffer_bytes: usize,
+    /// How many of them must have been read before a sender that had to wait goes on. Linux waits until a third
+    /// of its buffer is free.
+    pub least_room_bytes: usize,
     /// How many lent buffers each demultiplexer has; when all are out, lent receives pause.
     pub limit_lent_buffers: u16,
     /// Size of a lent buffer, in bytes.
@@ -106,6 +109,7 @@ impl Faults {
             reorder_datagram: 0.0,
             limit_descriptors: 1 << 20,
             limit_send_buffer_bytes: 64 << 10,
+            least_room_bytes: 1,
             limit_lent_buffers: 16,
             lent_buffer_bytes: 4096,
         }

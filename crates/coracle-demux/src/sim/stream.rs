@@ -309,11 +309,24 @@ impl World {
 
     /// How many bytes `id` may still send to `peer` before it has to wait.
     pub(super) fn stream_room(&self, id: Id, peer: Id) -> usize {
-        let unread = match self.socket(peer).map(|socket| &socket.role) {
+        let buffer = self.send_buffer_bytes(id);
+        let room = buffer.saturating_sub(self.unread(peer));
+        if room < self.faults.least_room_bytes.min(buffer) { 0 } else { room }
+    }
+
+    fn unread(&self, id: Id) -> usize {
+        match self.socket(id).map(|socket| &socket.role) {
             Ok(Role::Stream(stream)) => stream.incoming.len(),
             _ => 0,
-        };
-        self.send_buffer_bytes(id).saturating_sub(unread)
+        }
+    }
+
+    /// How many bytes that `id` has sent the other end has not read.
+    pub(super) fn unread_by_peer(&self, id: Id) -> Result<usize, Errno> {
+        match &self.socket(id)?.role {
+            Role::Stream(stream) => Ok(stream.peer.map_or(0, |peer| self.unread(peer))),
+            _ => Err(Errno::INVAL),
+        }
     }
 
     /// How many unread bytes of a socket the network carries; with none, it could never send anything.

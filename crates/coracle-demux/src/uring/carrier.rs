@@ -74,6 +74,15 @@ impl Carrier {
         self.loads.len() + self.rests.len() - self.free.len()
     }
 
+    /// How many bytes of a socket the kernel has not taken.
+    pub(super) fn bytes_of(&self, socket: Handle) -> usize {
+        let loads = self.loads.iter().filter(|load| load.socket == socket);
+        let rests =
+            self.rests.iter().filter(|rest| rest.socket == socket && !rest.bytes.is_empty());
+        loads.map(|load| load.len as usize).sum::<usize>()
+            + rests.map(|rest| rest.bytes.len() - rest.sent).sum::<usize>()
+    }
+
     /// Copies `bytes` and makes the request that sends them, if there is room.
     #[inline(always)]
     pub(super) fn load(

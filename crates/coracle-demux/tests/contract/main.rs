@@ -100,6 +100,7 @@ suite! {
         rule_02_payload_comes_back_whatever_the_answer,
         rule_04_cancelled_send_gives_its_memory_back,
         rule_07_blocked_send_goes_on_when_the_peer_reads,
+        rule_07_what_the_peer_has_not_taken_is_known,
         rule_07_second_send_is_refused,
         rule_07_stretches_are_sent_in_order,
         rule_07_tried_send_sends_what_it_says_and_no_more,

@@ -77,6 +77,30 @@ pub(crate) fn rule_07_blocked_send_goes_on_when_the_peer_reads(h: &mut Harness) 
     h.receive_exactly(b, more);
 }
 
+pub(crate) fn rule_07_what_the_peer_has_not_taken_is_known(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let left = |h: &Harness| h.demux.unacknowledged_bytes(a).expect("it is a stream");
+    assert_eq!(left(h), 0);
+    let (send, sent) = h.block_sender(a);
+    let full = left(h);
+    assert!(full > 0 && full <= sent + (1 << 20), "{full} of {sent}");
+    h.receive_exactly(b, sent);
+    let more = count(h.next_of(send).result);
+    h.receive_exactly(b, more);
+    // An acknowledgement may take its time.
+    let start = std::time::Instant::now();
+    while left(h) > 0 {
+        assert!(start.elapsed() < PATIENCE, "{} of {full} are left", left(h));
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        h.settle();
+    }
+    h.close(a);
+    assert!(h.demux.unacknowledged_bytes(a).is_err());
+}
+
+/// Ends what hangs; decides nothing.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 pub(crate) fn rule_07_second_send_is_refused(h: &mut Harness) {
     let (a, b) = h.connection();
     let (send, sent) = h.block_sender(a);

@@ -43,7 +43,12 @@ impl Shared {
 
     /// Refuses a request that the app has answered, with what the client cannot be told.
     #[cold]
-    fn refuse_answer(&self, conn: &mut Conn<'_>, exchange: Box<Exchange>, refusal: Refusal) {
+    pub(super) fn refuse_answer(
+        &self,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        refusal: Refusal,
+    ) {
         self.tell(conn, exchange, refusal, refusal.into_response());
     }
 
@@ -133,7 +138,7 @@ impl Shared {
                 drop(out);
                 return self.send_file(conn, file, offset, len, written.keep_alive);
             }
-            Kind::Stream { .. } | Kind::Upgrade(_) => None, // not here
+            Kind::Stream { .. } | Kind::Upgrade(_) | Kind::Kept(_) => None, // not here
         };
         conn.write_slice(&out);
         self.count_written(out.len());

@@ -15,6 +15,27 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+/// How a client takes its answer, while that is looked at.
+///
+/// How much was handed to the kernel costs nothing to know. But a client that takes a little all the time makes no
+/// room there for a long while, until a third of the kernel's buffer is free; so if it seems to take too little
+/// when half of its time is over, the kernel is asked how much it still has, then and at the end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watched {
+    since: Instant,
+    /// How much the kernel had been given by then.
+    sent: u64,
+    /// How much the client had taken when half of the time was over, and when that was.
+    taken: Option<(u64, Instant)>,
+}
+
+impl Watched {
+    /// When the clock is to be looked at next.
+    fn next_look(&self, timeout: Duration) -> Instant {
+        self.since + if self.taken.is_none() { timeout / 2 } else { timeout }
+    }
+}
+
 impl Shared {
     /// When a body is too late that began then, and of which so much has come.
     pub(super) fn body_deadline(&self, since: Instant, received: u64) -> Instant {
@@ -27,7 +48,7 @@ impl Shared {
     pub(super) fn arm(&self, conn: &mut Conn<'_>, deadline: Instant) -> bool {
         // Who is watched while it takes its answer is not forgotten for what it sends.
         let deadline = match self.watched() {
-            Some((_, when)) => deadline.min(when + self.site.settings.write_timeout),
+            Some(watched) => deadline.min(watched.next_look(self.site.settings.write_timeout)),
             None => deadline,
         };
         let left = deadline.saturating_duration_since(conn.lp().now());
@@ -133,7 +154,7 @@ impl Shared {
             return;
         }
         // Its answer may be on its way already.
-        let watched = self.watched().map(|(_, when)| when + self.site.settings.write_timeout);
+        let watched = self.watched().map(|it| it.next_look(self.site.settings.write_timeout));
         match self.upload_deadline().or(watched) {
             Some(deadline) => {
                 self.arm(conn, deadline);
@@ -142,31 +163,47 @@ impl Shared {
         }
     }
 
-    fn watched(&self) -> Option<(u64, Instant)> {
+    fn watched(&self) -> Option<Watched> {
         self.if_rare(|rare| rare.watched).flatten()
     }
 
     /// A client does not take all of its answer at once: looks from time to time how much it takes.
     pub(crate) fn watch(&self, conn: &mut Conn<'_>) {
         if self.watched().is_none() {
-            let now = (self.sent(conn), conn.lp().now());
-            self.with_rare(|rare| rare.watched = Some(now));
-            self.arm(conn, conn.lp().now() + self.site.settings.write_timeout);
+            let watched = Watched { since: conn.lp().now(), sent: self.sent(conn), taken: None };
+            self.with_rare(|rare| rare.watched = Some(watched));
+            self.arm(conn, watched.next_look(self.site.settings.write_timeout));
         }
     }
 
     /// If it is time to look how much of its answer the client has taken, does so; true if it was too little, and
     /// the connection is cut.
     pub(super) fn look_if_slow(&self, conn: &mut Conn<'_>) -> bool {
-        let Some((before, when)) = self.watched() else { return false };
-        let (now, sent) = (conn.lp().now(), self.sent(conn));
-        let passed = now.duration_since(when);
-        if passed < self.site.settings.write_timeout {
+        let Some(watched) = self.watched() else { return false };
+        let (now, timeout) = (conn.lp().now(), self.site.settings.write_timeout);
+        if now < watched.next_look(timeout) {
             return false;
         }
-        let enough = passed.as_secs() * u64::from(self.site.settings.min_send_rate);
+        if now < watched.since + timeout {
+            let watched = Watched { taken: Some((self.taken(conn), now)), ..watched };
+            self.with_rare(|rare| rare.watched = Some(watched));
+            self.arm(conn, watched.next_look(timeout));
+            return false;
+        }
+        let rate = u64::from(self.site.settings.min_send_rate);
+        let is_enough = |since, before, count: u64| {
+            count.saturating_sub(before) >= now.duration_since(since).as_secs() * rate
+        };
+        let is_slow = |conn: &Conn<'_>| {
+            !is_enough(watched.since, watched.sent, self.sent(conn))
+                && !watched.taken.is_some_and(|(before, when)| {
+                    // Who has taken nothing is slow in less than a second, too.
+                    let taken = self.taken(conn);
+                    taken > before && is_enough(when, before, taken)
+                })
+        };
         // Who has taken everything cannot take more.
-        if conn.unsent_bytes() > 0 && sent.saturating_sub(before) < enough {
+        if conn.unsent_bytes() > 0 && is_slow(conn) {
             self.site.stats.count_timed_out();
             // What the kernel has of the answer goes with it, or it would be kept for as long as the client drips.
             let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
@@ -180,8 +217,14 @@ impl Shared {
         false
     }
 
-    /// How much was sent of what was written.
+    /// How much was sent of what was written: given to the kernel.
     fn sent(&self, conn: &Conn<'_>) -> u64 {
         self.written.get().saturating_sub(conn.unsent_bytes() as u64)
+    }
+
+    /// How much of that the client has taken. A system call.
+    fn taken(&self, conn: &Conn<'_>) -> u64 {
+        let left = conn.unacknowledged_bytes().unwrap_or(0); // or it is gone
+        self.sent(conn).saturating_sub(left as u64)
     }
 }

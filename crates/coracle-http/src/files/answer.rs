@@ -3,21 +3,15 @@
 use super::conditional::{Conditions, Verdict};
 use super::range::{self, Selection};
 use super::site::{Contents, Entry, Variant};
-use crate::shared_file::SharedFile;
+use crate::body::{Kept, Kind, copy};
 use crate::{AcceptEncoding, Body, Coding, Headers, IntoResponse, Method, Response, Status};
-use coracle_loop::Loop;
-use coracle_loop::demux::Backend;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
-
-/// How much of a file is read at once, where it has to pass through the program.
-const PIECE_BYTES: u64 = 64 << 10;
 
 /// The fields of a request that matter here, in one look.
 #[derive(Default)]
@@ -98,7 +92,8 @@ fn not_modified(variant: &Variant) -> Response {
             add(&mut headers, name, value);
         }
     }
-    with(Status::NOT_MODIFIED, headers, Body::empty())
+    let kept = Kept::new(&variant.headers, false, Some(variant.length));
+    with(Status::NOT_MODIFIED, headers, Body(Kind::Kept(Box::new(kept))))
 }
 
 fn unsatisfiable(variant: &Variant) -> Response {
@@ -151,42 +146,17 @@ fn several_parts(variant: &Variant, parts: &[Range<u64>]) -> io::Result<Response
     Ok(with(Status::PARTIAL_CONTENT, headers, body))
 }
 
-/// Writes a stretch of a file, piece by piece; the disk is waited for elsewhere.
-fn copy(file: &Arc<SharedFile>, part: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
-    let mut at = part.start;
-    while at < part.end {
-        let count = (part.end - at).min(PIECE_BYTES) as usize;
-        let file = Arc::clone(file);
-        let piece = coracle_coro::offload(move || {
-            let mut piece = vec![0; count];
-            file.file().read_exact_at(&mut piece, at).map(|()| piece)
-        })??;
-        out.write_all(&piece)?;
-        at += count as u64;
-    }
-    Ok(())
-}
-
 impl Contents {
     fn body(&self, range: Range<u64>) -> io::Result<Body> {
         Ok(match self {
             Contents::Memory(bytes) => {
                 Body::from(bytes.slice(range.start as usize..range.end as usize))
             }
-            // A simulated kernel cannot send a file that is real: it passes through the program.
-            Contents::File(file) if is_simulated() => {
-                let file = Arc::clone(file);
-                Body::stream_exact(range.end - range.start, move |out| copy(&file, range, out))
-            }
             Contents::File(file) => {
                 Body::shared_file(Arc::clone(file), range.start, range.end - range.start)
             }
         })
     }
-}
-
-fn is_simulated() -> bool {
-    Loop::current().is_some_and(|lp| lp.backend() == Backend::Sim)
 }
 
 fn with(status: Status, headers: Headers, body: Body) -> Response {

@@ -1,9 +1,12 @@
 //! Answers that are shorter on the wire: gzip, brotli, zstd, as the client likes.
 
 use super::{Middleware, Next, vary};
-use crate::body::Kind;
+use crate::body::{Kept, Kind};
+use crate::files::conditional::{Tag, any_tag};
 use crate::shared_file::SharedFile;
-use crate::{AcceptEncoding, Body, BodyWriter, Coding, MediaType, Request, Response, Status};
+use crate::{
+    AcceptEncoding, Body, BodyWriter, Coding, Headers, MediaType, Request, Response, Status,
+};
 use bytes::Bytes;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -51,6 +54,9 @@ const CODINGS: [Coding; 3] = [Coding::Zstd, Coding::Br, Coding::Gzip];
 /// compressed while they are sent, on threads of the worker pool, and not faster than the client takes them, 128
 /// at most at a time: each time anew, so compress beforehand what is asked for often.
 ///
+/// An `ETag` becomes a weak one for who takes compressed answers, in a 304 as in the 200 that it stands for. Put
+/// [`etag`](fn@super::etag) inside, or compare tags weakly.
+///
 /// A page that shows both a secret and what others wrote tells the secret by its length, when it is compressed
 /// (the attack is called BREACH). Leave such routes out.
 #[derive(Debug, Clone)]
@@ -79,25 +85,69 @@ impl Compression {
         let is_plain = status.is_success() || status.is_client_error() || status.is_server_error();
         let has_body = status != Status::NO_CONTENT && status != Status::RESET_CONTENT;
         let is_whole = status != Status::PARTIAL_CONTENT && !headers.contains("content-range");
-        let may_be = !headers.contains("content-encoding")
-            && !headers.has_token("cache-control", "no-transform");
+        let is_coded = headers.contains("content-encoding");
         is_plain
             && has_body
             && is_whole
-            && may_be
+            && !is_coded
+            && may_be_changed(headers)
             && headers.get("content-type").is_some_and(is_text)
+            && self.takes(response.body())
+    }
+
+    /// The same of an answer that is not sent again.
+    fn was_worth_it(&self, kept: &Kept, headers: &Headers) -> bool {
+        let is_text = kept.content_type.as_deref().is_some_and(is_text);
+        is_text && may_be_changed(headers) && self.takes_length(kept.is_stream, kept.len)
     }
 
     /// Whether the body is of a kind and a length that is compressed.
     fn takes(&self, body: &Body) -> bool {
-        let bounded = |len: u64| (self.least_bytes..=LIMIT_COMPRESSED_BYTES).contains(&len);
         match &body.0 {
-            Kind::Static(_) | Kind::Bytes(_) | Kind::Vec(_) => body.len().is_some_and(bounded),
-            Kind::File { len, .. } => bounded(*len),
-            Kind::Stream { len, .. } => len.is_none_or(|len| len >= self.least_bytes),
-            Kind::Upgrade(_) => false,
+            Kind::Static(_) | Kind::Bytes(_) | Kind::Vec(_) | Kind::File { .. } => {
+                self.takes_length(false, body.len())
+            }
+            Kind::Stream { len, .. } => self.takes_length(true, *len),
+            Kind::Upgrade(_) | Kind::Kept(_) => false,
         }
     }
+
+    fn takes_length(&self, is_stream: bool, len: Option<u64>) -> bool {
+        match len {
+            Some(len) => len >= self.least_bytes && (is_stream || len <= LIMIT_COMPRESSED_BYTES),
+            None => is_stream,
+        }
+    }
+
+    /// What is not sent again is told as if it were: by its tag, and by what that depends on (RFC 9110, 15.4.5).
+    fn tell_of_kept(&self, req: &Request<'_>, response: &mut Response) {
+        let is_coded = match &response.body().0 {
+            Kind::Kept(kept) if !self.was_worth_it(kept, response.headers()) => return,
+            Kind::Kept(_) => choose(req).is_some(),
+            // A handler says so by itself, and does not say of what. The client knows which one it has.
+            _ => has_coded(req.headers(), response.headers()),
+        };
+        vary::add(response, "accept-encoding");
+        if is_coded {
+            weaken(response);
+        }
+    }
+}
+
+/// What the client likes best.
+fn choose(req: &Request<'_>) -> Option<Coding> {
+    AcceptEncoding::parse(req.headers().get_all("accept-encoding")).choose(&CODINGS)
+}
+
+fn may_be_changed(headers: &Headers) -> bool {
+    !headers.has_token("cache-control", "no-transform")
+}
+
+/// Whether the client has what has this tag, but compressed.
+fn has_coded(asked: &Headers, has: &Headers) -> bool {
+    let Some(tag) = has.get("etag") else { return false };
+    let is_ours = |other: &Tag<'_>| matches!(other, Tag::Weak(other) if *other == tag.as_bytes());
+    asked.get_all("if-none-match").any(|list| any_tag(list.as_bytes(), is_ours))
 }
 
 impl Default for Compression {
@@ -109,19 +159,21 @@ impl Default for Compression {
 impl Middleware for Compression {
     fn handle(&self, req: &Request<'_>, next: Next<'_>) -> Response {
         let mut response = next.run(req);
-        // What is not sent again would have depended on it.
-        if matches!(
-            response.status(),
-            Status::NOT_MODIFIED | Status::PRECONDITION_FAILED | Status::PARTIAL_CONTENT
-        ) {
-            vary::add(&mut response, "accept-encoding");
+        match response.status() {
+            Status::NOT_MODIFIED => self.tell_of_kept(req, &mut response),
+            // The whole would have depended on it.
+            Status::PRECONDITION_FAILED | Status::PARTIAL_CONTENT => {
+                vary::add(&mut response, "accept-encoding");
+            }
+            _ => {}
         }
-        if !self.is_worth_it(&response) || !self.takes(response.body()) {
+        if !self.is_worth_it(&response) {
             return response;
         }
         vary::add(&mut response, "accept-encoding");
-        let accepted = AcceptEncoding::parse(req.headers().get_all("accept-encoding"));
-        let Some(coding) = accepted.choose(&CODINGS) else { return response };
+        let Some(coding) = choose(req) else { return response };
+        // Whether or not it becomes shorter: another time it might.
+        weaken(&mut response);
         let body = match response.take_body().0 {
             Kind::Static(bytes) => whole(coding, Bytes::from_static(bytes)),
             Kind::Bytes(bytes) => whole(coding, bytes),
@@ -147,7 +199,6 @@ impl Middleware for Compression {
         }
         response.headers_mut().remove("content-length");
         response.headers_mut().remove("accept-ranges");
-        weaken(&mut response);
         response.headers_mut().insert_static("content-encoding", coding.name());
         response
     }
@@ -385,6 +436,10 @@ mod tests {
     }
 
     fn ask(path: &str, accepted: &str) -> Response {
+        ask_if(path, accepted, None)
+    }
+
+    fn ask_if(path: &str, accepted: &str, none_match: Option<&str>) -> Response {
         let long = |_: &(), _: &Request<'_>| "ahoy ".repeat(1000);
         let typed = |kind: &'static str| {
             move |_: &(), _: &Request<'_>| {
@@ -431,9 +486,21 @@ mod tests {
                 })
                 .into_response()
                 .with_header("content-type", "text/plain")
+                .with_header("etag", "\"stream\"")
+            })
+            .get("/own", |_, req| {
+                let tags = req.header("if-none-match").unwrap_or_default();
+                let answer = match any_tag(tags.as_bytes(), |tag| tag.is_weakly("\"own\"")) {
+                    true => Status::NOT_MODIFIED.into_response(),
+                    false => "ahoy ".repeat(1000).into_response(),
+                };
+                answer.with_header("etag", "\"own\"")
             });
-        let request =
+        let mut request =
             OwnedRequest::new("GET", path).with_header("accept-encoding", accepted).unwrap();
+        if let Some(tags) = none_match {
+            request = request.with_header("if-none-match", tags).unwrap();
+        }
         app.call(&request.request())
     }
 
@@ -524,19 +591,45 @@ mod tests {
         }
     }
 
+    /// What a client and the caches before it go by: the tag, and what else it depends on.
+    fn told(response: &Response) -> [Option<String>; 2] {
+        ["etag", "vary"].map(|name| response.headers().get(name).map(str::to_owned))
+    }
+
     #[test]
-    fn j11_a_tag_becomes_weak_and_is_still_known() {
-        let response = ask("/text", "gzip");
-        let tag = response.headers().get("etag").unwrap().to_owned();
-        assert!(tag.starts_with("W/\""), "{tag}");
-        let app = Router::new(())
-            .with(Compression::new())
-            .with(etag)
-            .get("/text", |_, _| "ahoy ".repeat(1000));
-        let request =
-            OwnedRequest::new("GET", "/text").with_header("accept-encoding", "gzip").unwrap();
-        let request = request.with_header("if-none-match", &tag).unwrap();
-        assert_eq!(app.call(&request.request()).status(), Status::NOT_MODIFIED);
+    fn j11_a_304_is_told_as_its_200_would_be() {
+        let paths = ["/text", "/huge", "/short", "/png", "/coded", "/keep", "/random", "/stream"];
+        for path in paths {
+            for accepted in ["gzip", "br", "identity", "gzip;q=0"] {
+                let whole = ask(path, accepted);
+                assert_eq!(whole.status(), Status::OK);
+                let tag = whole.headers().get("etag").unwrap();
+                let opaque = tag.trim_start_matches("W/");
+                for tags in [opaque, &format!("W/{opaque}"), &format!("\"x\", {tag}"), "*"] {
+                    let kept = ask_if(path, accepted, Some(tags));
+                    assert_eq!(kept.status(), Status::NOT_MODIFIED, "{path} {tags}");
+                    assert!(
+                        kept.body().is_empty() && kept.headers().get("content-encoding").is_none()
+                    );
+                    assert_eq!(told(&kept), told(&whole), "{path} for {accepted}, who has {tags}");
+                }
+                let other = ask_if(path, accepted, Some("\"x\", W/\"y\""));
+                assert_eq!((other.status(), told(&other)), (Status::OK, told(&whole)));
+            }
+        }
+        let tag = |accepted| told(&ask("/text", accepted))[0].clone().unwrap();
+        assert!(tag("gzip").starts_with("W/\""), "what is compressed is not the same to the byte");
+        assert!(tag("identity").starts_with('"'));
+    }
+
+    #[test]
+    fn j11_a_304_of_a_handler_has_the_tag_that_the_client_has() {
+        for (accepted, tag) in [("gzip", "W/\"own\""), ("identity", "\"own\"")] {
+            let whole = ask("/own", accepted);
+            assert_eq!(told(&whole)[0].as_deref(), Some(tag));
+            let kept = ask_if("/own", accepted, Some(tag));
+            assert_eq!((kept.status(), told(&kept)), (Status::NOT_MODIFIED, told(&whole)));
+        }
     }
 
     #[test]

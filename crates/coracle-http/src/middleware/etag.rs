@@ -1,8 +1,9 @@
 //! Answers that the client has already: `ETag`, `If-None-Match`, `If-Match`, `If-Modified-Since` (RFC 9110, 13).
 
 use super::Next;
+use crate::body::{Kept, Kind};
 use crate::files::conditional::{Tag, any_tag};
-use crate::{Headers, IntoResponse, Method, Request, Response, Status};
+use crate::{Body, Headers, IntoResponse, Method, Request, Response, Status};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
@@ -91,7 +92,10 @@ fn lists(headers: &Headers, name: &str, fits: impl Fn(&Tag<'_>) -> bool) -> bool
 /// The same without its body and what describes that (RFC 9110, 15.4.5).
 fn not_modified(mut response: Response) -> Response {
     response.set_status(Status::NOT_MODIFIED);
-    response.set_body("");
+    let body = response.take_body();
+    let is_stream = matches!(body.0, Kind::Stream { .. });
+    let kept = Kept::new(response.headers(), is_stream, body.len());
+    response.set_body(Body(Kind::Kept(Box::new(kept))));
     for name in
         ["content-type", "content-length", "content-encoding", "content-language", "content-range"]
     {

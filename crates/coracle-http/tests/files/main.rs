@@ -59,6 +59,7 @@ suite! {
         }
         compressing::{
             j11_large_file_is_compressed_while_it_is_sent,
+            j11_file_that_the_client_has_is_told_as_if_it_were_sent,
             j11_file_that_is_cut_while_it_is_compressed_cuts_the_connection,
         }
         paths::{

@@ -198,8 +198,13 @@ pub(crate) fn n1_file_is_sent_from_where_it_is(h: &Harness) {
     client.send("HEAD /all HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().header("content-length"), Some("3000000"));
     client.send(request("/short") + &request("/part"));
-    assert_eq!(client.head().header("content-length"), Some("20"));
-    assert!(client.rest().len() <= 10, "cut, and never filled up with something else");
+    if h.is_simulated() {
+        // It passes through the program, which sees what is missing before it has sent anything.
+        assert_eq!(client.rest(), b"");
+    } else {
+        assert_eq!(client.head().header("content-length"), Some("20"));
+        assert!(client.rest().len() <= 10, "cut, and never filled up with something else");
+    }
     std::fs::remove_file(&path).expect("it was there");
 }
 

@@ -2,7 +2,8 @@
 
 use crate::client::Client;
 use crate::harness::Harness;
-use coracle_http::{App, IntoResponse, Plan, Request, Response};
+use coracle_http::{App, IntoResponse, Plan, Request, Response, Settings};
+use coracle_loop::demux::sim::Faults;
 use coracle_loop::demux::{Operation, Outcome};
 use std::io::{self, Read};
 use std::time::Duration;
@@ -28,6 +29,31 @@ impl App for Count {
     fn plan(&self, _: &Request<'_>) -> Plan {
         if self.streamed { Plan::default().streamed() } else { Plan::default() }
     }
+}
+
+/// A client that takes so many bytes a second of a large answer, through a kernel that says that there is room
+/// when half of its buffer is free: after how many seconds it was cut, if it was.
+fn reader_cut_after(h: &Harness, bytes_per_second: usize) -> Option<u32> {
+    let h = &h.simulated(Faults { least_room_bytes: 32 << 10, ..Faults::benign() });
+    let write_timeout = Duration::from_secs(6);
+    let settings = Settings { write_timeout, min_send_rate: 500, ..Settings::default() };
+    let client = Client::with(h, settings, |_: &Request<'_>| vec![b'x'; 1 << 20]);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    for second in 1..=PATIENCE_SECONDS {
+        h.run_for(Duration::from_secs(1));
+        if client.service.stats().timed_out > 0 {
+            return Some(second);
+        }
+        let taken = h.receive(client.socket, bytes_per_second).len();
+        assert_eq!(taken, bytes_per_second, "second {second}");
+    }
+    None
+}
+
+pub(crate) fn j4_reader_that_is_slow_and_steady_is_not_cut(h: &Harness) {
+    assert_eq!(reader_cut_after(h, 600), None, "there is room for more after 54 seconds only");
+    let after = reader_cut_after(h, 400).expect("that is too slow");
+    assert!((5..=14).contains(&after), "{after}: when it is looked at for the second time");
 }
 
 /// Sends `begin` at once and a byte of `rest` a second, over and over: after how many it was cut, with 408.

@@ -84,6 +84,7 @@ suite! {
             j5_body_of_a_handler_on_the_loop_is_buffered,
             j2_trailers_of_a_stream_are_there_at_its_end,
             j5_body_that_ends_with_the_connection_is_not_cut_in_silence,
+            n1_file_is_sent_from_where_it_is,
         }
         refusing::{
             j3_what_can_be_read_in_two_ways_is_refused,
@@ -121,6 +122,7 @@ suite! {
             j14_middlewares_of_the_route_see_a_refusal,
             j14_handler_that_panics_is_in_the_access_log_and_has_an_error_page,
             j14_app_that_cannot_refuse_is_left_out,
+            j14_what_finds_no_stack_is_logged_once,
         }
         slow_clients::{
             j1_answers_are_whole_however_late_they_are_read,
@@ -128,7 +130,6 @@ suite! {
         }
     }
     real: {
-        bodies::{ n1_file_is_sent_from_where_it_is }
     }
     sim: {
         telling::{ j14_late_requests_are_in_the_access_log }
@@ -139,6 +140,7 @@ suite! {
         }
         dripping::{
             j4_reader_that_is_cut_is_reset,
+            j4_reader_that_is_slow_and_steady_is_not_cut,
             j4_bodies_that_drip_are_cut,
             j4_small_chunks_that_drip_are_cut,
             j4_chunk_extensions_that_drip_are_cut,

@@ -239,6 +239,34 @@ pub(crate) fn j14_handler_that_panics_is_in_the_access_log_and_has_an_error_page
     }
 }
 
+pub(crate) fn j14_what_finds_no_stack_is_logged_once(h: &Harness) {
+    let none = coracle_stack::Settings { limit_stacks: 0, ..coracle_stack::Settings::default() };
+    coracle_coro::set_stacks(&h.lp, none).expect("there were no coroutines");
+    let stream = |_: &Request<'_>| Body::stream(|out| out.write_all(b"in pieces"));
+    for on_the_loop in [false, true] {
+        for method in ["GET", "HEAD"] {
+            let app: Rc<dyn App> = match on_the_loop {
+                true => Rc::new(inline(stream)),
+                false => Rc::new(stream),
+            };
+            let (app, log, lines) = logged(app);
+            let client = Client::of(h, app);
+            client.send(format!("{method} /a HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let head = client.head();
+            assert_eq!((head.status, head.header("retry-after")), (503, Some("5")));
+            let body = client.rest();
+            let told = String::from_utf8_lossy(&body);
+            assert_eq!(told.contains("request"), method == "GET", "{method} {told:?}");
+            assert_eq!(body.is_empty(), method == "HEAD", "{method} {told:?}");
+            // What was answered on the loop was logged then, before anybody knew.
+            let status = if on_the_loop { 200 } else { 503 };
+            let bytes = if on_the_loop { 0 } else { body.len() };
+            let line = format!("192.0.2.1 \"{method} /a HTTP/1.1\" {status} {bytes}");
+            assert_eq!(lines.take(&log), [line]);
+        }
+    }
+}
+
 /// Refuses as it is told to.
 struct Refusing<F>(F);
 

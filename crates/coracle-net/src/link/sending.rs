@@ -10,6 +10,7 @@ use coracle_loop::demux::{
 };
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A packet up to this size is copied next to the others of its callback, rather than sent from where it is.
 const JOIN_BYTES: usize = 4 << 10;
@@ -293,17 +294,40 @@ impl Link {
     }
 
     /// Gives the peer its time to take something.
+    ///
+    /// One that takes a little makes no room at first: the kernel says that there is some when a third of its
+    /// buffer is free. So it is asked how much it still has: when half of the time is over, which hardly ever
+    /// happens, and at the end.
     fn watch_stall(self: &Rc<Self>, lp: &Loop) {
-        let Some(timeout) = self.service.settings.write_timeout else { return };
+        if let Some(timeout) = self.service.settings.write_timeout {
+            self.set_stall_timer(lp, timeout / 2, None);
+        }
+    }
+
+    fn set_stall_timer(self: &Rc<Self>, lp: &Loop, wait: Duration, before: Option<usize>) {
         let link = Rc::downgrade(self);
-        let timer = lp.after(timeout, move |lp| {
+        let timer = lp.after(wait, move |lp| {
             if let Some(link) = link.upgrade() {
-                // What the kernel has goes with it, or it would be kept for as long as the peer takes a little.
-                let _ = lp.set_option(link.socket, SocketOption::ResetOnClose(true)); // or it is gone
-                link.abort_now(lp, Reason::SlowReader);
+                link.look_at_stall(lp, before);
             }
         });
         self.change().rare().stalled = Some(timer); // until it is sent
+    }
+
+    /// Nothing was sent for a while, at the beginning of which the kernel had so much.
+    #[cold]
+    fn look_at_stall(self: &Rc<Self>, lp: &Loop, before: Option<usize>) {
+        let Some(timeout) = self.service.settings.write_timeout else { return };
+        let left = lp.unacknowledged_bytes(self.socket).unwrap_or(usize::MAX); // or it is gone
+        match before {
+            None => self.set_stall_timer(lp, timeout - timeout / 2, Some(left)),
+            Some(before) if left < before => self.set_stall_timer(lp, timeout, Some(left)),
+            Some(_) => {
+                // What the kernel has goes with it, or it would be kept for as long as the peer takes a little.
+                let _ = lp.set_option(self.socket, SocketOption::ResetOnClose(true)); // or it is gone
+                self.abort_now(lp, Reason::SlowReader);
+            }
+        }
     }
 
     /// Takes in what became of a send.

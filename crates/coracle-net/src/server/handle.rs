@@ -5,7 +5,7 @@ use crate::hub::{Hub, LinkKey};
 use crate::placement::Placement;
 use crate::room::Room;
 use crate::stats::ServiceStats;
-use crate::{Conn, ConnHandle, Stats};
+use crate::{Conn, ConnHandle, Settings, Stats};
 use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Loop, LoopHandle, PostError};
 use std::fmt;
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     room: Arc<Room>,
     drain: Duration,
     stop: Mutex<Stop>,
+    /// Those that were set since it was started.
+    settings: Mutex<Option<Settings>>,
 }
 
 /// Whether a server is to stop.
@@ -58,6 +60,7 @@ impl Shared {
             room: Arc::new(room),
             drain,
             stop: Mutex::default(),
+            settings: Mutex::default(),
         })
     }
 
@@ -82,6 +85,10 @@ impl Shared {
     pub(super) fn begin(self: &Arc<Self>, loops: Vec<LoopHandle>, placement: Placement) {
         let loops: Arc<[LoopHandle]> = loops.into();
         let _ = self.loops.set(Arc::clone(&loops));
+        let settings = lock(&self.settings).clone();
+        if let Some(settings) = settings {
+            let _ = self.set_settings(settings); // before anybody is accepted: they were set before it began
+        }
         // A loop that is gone refuses jobs here and below; it has nothing to do any more.
         for handle in loops.iter() {
             let (loops, shared) = (Arc::clone(&loops), Arc::clone(self));
@@ -107,13 +114,30 @@ impl Shared {
         watchers.iter().for_each(LoopHandle::stop);
     }
 
+    fn set_settings(&self, settings: Settings) -> Result<(), PostError> {
+        *lock(&self.settings) = Some(settings.clone());
+        let mut told = Ok(());
+        for handle in self.loops() {
+            let settings = settings.clone();
+            let posted = handle.post(move |lp| Site::of(lp).set_settings(&settings));
+            if posted == Err(PostError::Full) {
+                told = posted; // one that is gone has no use for them
+            }
+        }
+        told
+    }
+
     fn lock(&self) -> MutexGuard<'_, Stop> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stop)
     }
 
     fn loops(&self) -> &[LoopHandle] {
         self.loops.get().map_or(&[], |loops| loops)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Shared {
@@ -143,6 +167,20 @@ impl ServerHandle {
     /// has no more time than this from now on, and no more than it was given before.
     pub fn stop_within(&self, drain: Duration) {
         self.shared.stop(drain);
+    }
+
+    /// How connections behave that come from now on, of the services that were given no settings of their own
+    /// ([`Server::settings`](crate::Server::settings)). Those that are there keep what they have.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the settings make no sense; `WouldBlock` if a loop has too many jobs waiting to be told:
+    /// try again.
+    pub fn set_settings(&self, settings: Settings) -> io::Result<()> {
+        settings.check()?;
+        self.shared.set_settings(settings).map_err(|_| {
+            let text = "a loop has too many jobs waiting to be told of new settings: try again";
+            io::Error::new(io::ErrorKind::WouldBlock, text)
+        })
     }
 
     /// Stops `lp` when this server is stopped.

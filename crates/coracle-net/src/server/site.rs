@@ -1,11 +1,11 @@
 //! One loop's share of a server: its listeners, its services, and how they come to their end.
 
 use super::{Spec, chooser, handle::Shared};
-use crate::hub::{Hub, Service};
+use crate::hub::{Current, Hub, Service};
 use crate::listener::{Listener, Local, Serve, serve};
 use crate::placement::{Chooser, Placement};
 use crate::stats::ServiceStats;
-use crate::{Protocol, Reason, Worker};
+use crate::{Protocol, Reason, Settings, Worker};
 use coracle_loop::demux::{Address, Descriptor, Handle, Operation};
 use coracle_loop::{Loop, LoopHandle, Timer};
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// What a loop has of a server.
 pub(crate) struct Site {
     index: usize,
-    services: Vec<Rc<Service>>,
+    services: Vec<Rc<Current>>,
     specs: Arc<[Spec]>,
     /// Sockets that will listen once all loops are there.
     sockets: RefCell<Vec<(usize, Handle)>>,
@@ -46,7 +46,8 @@ impl Site {
             .map(|(service, spec)| {
                 let stats = Arc::clone(&shared.stats()[index][service]);
                 let room = Some(Arc::clone(shared.room()));
-                Service::new(lp, Arc::clone(&spec.name), spec.settings.clone(), stats, room)
+                let settings = spec.settings.clone();
+                Current::new(Service::new(lp, Arc::clone(&spec.name), settings, stats, room))
             })
             .collect();
         let mut handles = Vec::new();
@@ -84,7 +85,7 @@ impl Site {
             return; // it was stopped before it began
         }
         for (service, socket) in self.sockets.take() {
-            let stats = Arc::clone(&self.services[service].stats);
+            let stats = Arc::clone(&self.services[service].service().stats);
             let alone = placement == Placement::ReusePort || loops.len() == 1;
             let listener = if alone {
                 let make = Arc::clone(&self.specs[service].make);
@@ -115,17 +116,27 @@ impl Site {
         }
     }
 
+    /// Gives these settings to connections that come from now on, of services that have none of their own.
+    pub(super) fn set_settings(&self, settings: &Settings) {
+        for (service, spec) in self.services.iter().zip(&*self.specs) {
+            if !spec.has_own_settings {
+                service.set_settings(settings.clone());
+            }
+        }
+    }
+
     /// Makes a connection of a socket.
     fn serve(&self, lp: &Loop, service: usize, socket: Handle) {
+        let current = self.services[service].service();
         if self.told.get() {
             // It was handed over too late: those who are here have been told already.
-            self.services[service].stats.turned_away.add(1);
-            self.services[service].stats.unopened.add(1);
+            current.stats.turned_away.add(1);
+            current.stats.unopened.add(1);
             lp.operate(Operation::Close { handle: socket }, |_, _| ());
             return;
         }
         let make = &self.specs[service].make;
-        serve(lp, &self.services[service], socket, |peer| make(peer));
+        serve(lp, &current, socket, |peer| make(peer));
     }
 
     /// Stops this loop: at once when there are no connections, when they are gone, or after `drain`. A loop that
@@ -223,7 +234,7 @@ impl Serve for Spread {
                     Ok(socket) => Site::of(lp).serve(lp, service, socket),
                     Err(error) => {
                         tracing::warn!("cannot take over a connection: {error}");
-                        Site::of(lp).services[service].stats.unopened.add(1);
+                        Site::of(lp).services[service].service().stats.unopened.add(1);
                     }
                 });
                 match posted {
@@ -241,6 +252,6 @@ impl Serve for Spread {
     }
 
     fn has_room(&self) -> bool {
-        self.site.upgrade().is_none_or(|site| site.services[self.service].has_room())
+        self.site.upgrade().is_none_or(|site| site.services[self.service].service().has_room())
     }
 }

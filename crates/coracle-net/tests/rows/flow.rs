@@ -4,10 +4,10 @@ use crate::harness::Harness;
 use crate::peers::{Pair, echo};
 use bytes::Bytes;
 use coracle_loop::demux::sim::Faults;
-use coracle_loop::demux::{OpenOptions, Operation, Outcome};
-use coracle_net::{Buffer, Conn, Packet, Protocol, Reason, Settings};
-use std::cell::Cell;
-use std::io;
+use coracle_loop::demux::{OpenOptions, Operation, Outcome, SocketOption};
+use coracle_net::{Buffer, Conn, Listener, Packet, Protocol, Reason, Settings};
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -327,6 +327,98 @@ pub(crate) fn e6_stalled_reader_is_closed_on_time(h: &Harness) {
     assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
     let after = h.lp.now() - start;
     assert!((2..=4).contains(&after.as_secs()), "{after:?}");
+}
+
+/// A kernel says that there is room when a good part of its buffer is free; long before that, the peer takes a
+/// little all the time.
+pub(crate) fn e6_reader_that_takes_a_little_is_waited_for(h: &Harness) {
+    match h.is_simulated() {
+        true => take_a_little_in_simulated_time(h),
+        false => take_a_little_through_a_small_window(h),
+    }
+}
+
+/// A hundred bytes a second, where half of the buffer must be free.
+fn take_a_little_in_simulated_time(h: &Harness) {
+    let faults = Faults { least_room_bytes: 32 << 10, ..Faults::benign() };
+    let h = &h.simulated(faults);
+    let settings = Settings { write_timeout: Some(Duration::from_secs(3)), ..Settings::default() };
+    let pair = Pair::new(h, settings, |conn, input| {
+        input.take_all();
+        conn.write(pattern(200_000));
+        Ok(())
+    });
+    pair.send(b"x");
+    let mut received = Vec::new();
+    for _ in 0..100 {
+        h.run_for(Duration::from_secs(1));
+        received.extend(h.receive(pair.client, 100));
+    }
+    assert!(received == pattern(200_000)[..10_000], "every byte in its place");
+    // And now it takes nothing any more.
+    let start = h.lp.now();
+    assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
+    let after = h.lp.now() - start;
+    assert!((2..=6).contains(&after.as_secs()), "{after:?}");
+}
+
+/// The windows of a real network. Whoever reads does it in a timer of the same loop, so that it has its turn
+/// before the time-out however slow the machine is.
+fn take_a_little_through_a_small_window(h: &Harness) {
+    const TOTAL: usize = 1 << 20;
+    struct Flood(Rc<Cell<bool>>);
+    impl Protocol for Flood {
+        fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+            conn.set_option(SocketOption::SendBuffer(1 << 20))?;
+            conn.write(pattern(TOTAL));
+            Ok(())
+        }
+        fn on_data(&mut self, _: &mut Conn<'_>, _: &mut Buffer) -> io::Result<()> {
+            Ok(())
+        }
+        fn on_close(&mut self, _: &Reason) {
+            self.0.set(true);
+        }
+    }
+    let timeout = Duration::from_millis(400);
+    let settings = Settings { write_timeout: Some(timeout), ..Settings::default() };
+    let (cut, closed) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let note = Rc::clone(&closed);
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let listener = Listener::bind(&h.lp, &any, settings, move |_| Flood(Rc::clone(&note)));
+    let listener = listener.expect("it listens");
+    let address = listener.local_address(&h.lp).unwrap().ip().expect("an IP address");
+    let mut stream = std::net::TcpStream::connect(address).expect("it connects");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096).expect("a small window");
+    stream.set_nonblocking(true).expect("it does not wait");
+    let received: Rc<RefCell<Vec<u8>>> = Rc::default();
+    let (all, end) = (Rc::clone(&received), Rc::clone(&cut));
+    let mut read = move || {
+        let mut space = vec![0; 64 << 10];
+        match stream.read(&mut space) {
+            Ok(0) => end.set(true),
+            Ok(count) => all.borrow_mut().extend_from_slice(&space[..count]),
+            Err(error) => end.set(error.kind() != io::ErrorKind::WouldBlock),
+        }
+    };
+    let (calm, hurry) = (timeout / 4, Rc::new(Cell::new(false)));
+    let fast = Rc::clone(&hurry);
+    h.lp.every(Duration::from_millis(1), {
+        let mut last = h.lp.now();
+        move |lp| {
+            if fast.get() || lp.now() - last >= calm {
+                last = lp.now();
+                read();
+            }
+        }
+    });
+    h.run_for(4 * timeout);
+    assert!(!cut.get() && !closed.get(), "cut after {} bytes", received.borrow().len());
+    hurry.set(true);
+    let (all, end) = (Rc::clone(&received), Rc::clone(&cut));
+    h.run_until(&(all, end), |(all, end)| all.borrow().len() == TOTAL || end.get());
+    assert!(*received.borrow() == pattern(TOTAL), "every byte in its place");
+    listener.close(&h.lp);
 }
 
 pub(crate) fn e7_paused_connection_gets_nothing_until_resumed(h: &Harness) {

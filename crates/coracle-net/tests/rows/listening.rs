@@ -3,11 +3,12 @@
 use crate::harness::Harness;
 use crate::peers::echo;
 use coracle_loop::demux::{Address, Descriptor, Handle, Operation, SocketKind};
-use coracle_net::{Buffer, Conn, ListenOptions, ListenSocket, Listener, Settings};
+use coracle_net::{Buffer, Conn, ListenOptions, ListenSocket, Listener, Settings, TurnedAway};
 use rustix::net::sockopt;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn any() -> Address {
@@ -94,6 +95,35 @@ pub(crate) fn i8_over_capacity_is_told_and_closed(h: &Harness) {
     let fourth = connect(h, &address);
     h.send(fourth, b"room again");
     assert_eq!(h.receive(fourth, 10), b"room again");
+}
+
+pub(crate) fn i8_who_is_turned_away_is_told_of(h: &Harness) {
+    let told: Arc<Mutex<Vec<Address>>> = Arc::default();
+    let peers = Arc::clone(&told);
+    let note = move |conn: &Conn<'_>| {
+        peers.lock().unwrap().push(conn.peer_address().expect("its address"));
+    };
+    let settings = Settings {
+        limit_connections: 1,
+        busy_message: "busy\n".into(),
+        on_turned_away: Some(TurnedAway::new(note)),
+        ..Settings::default()
+    };
+    let (listener, address) = listener(h, settings.clone());
+    let first = connect(h, &address);
+    h.send(first, b"x");
+    assert_eq!(h.receive(first, 1), b"x");
+    assert!(told.lock().unwrap().is_empty(), "who is served is not");
+    let others: Vec<Handle> = (0..3).map(|_| connect(h, &address)).collect();
+    for &other in &others {
+        assert_eq!(h.receive(other, 1000), b"busy\n");
+    }
+    let addresses: Vec<String> =
+        others.iter().map(|&it| h.lp.local_address(it).unwrap().to_string()).collect();
+    let mut told: Vec<String> = told.lock().unwrap().iter().map(Address::to_string).collect();
+    told.sort_by_key(|peer| addresses.iter().position(|it| it == peer));
+    assert_eq!(told, addresses);
+    assert_eq!(listener.stats().turned_away, 3);
 }
 
 pub(crate) fn f1_closed_listener_leaves_its_connections_alone(h: &Harness) {

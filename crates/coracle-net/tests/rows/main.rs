@@ -84,6 +84,7 @@ suite! {
             e6_producer_stops_at_the_high_mark_and_goes_on,
             e6_peer_that_does_not_read_is_not_read,
             e6_slow_reader_is_closed_at_the_limit,
+            e6_reader_that_takes_a_little_is_waited_for,
             e7_paused_connection_gets_nothing_until_resumed,
             write_then_is_called_when_everything_before_it_is_sent,
         }
@@ -144,6 +145,7 @@ suite! {
             f8_all_who_wait_are_accepted,
             f11_listener_takes_a_socket_with_options,
             i8_over_capacity_is_told_and_closed,
+            i8_who_is_turned_away_is_told_of,
             f1_closed_listener_leaves_its_connections_alone,
             t12_who_meets_a_limit_is_counted,
         }

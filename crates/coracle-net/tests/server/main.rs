@@ -53,6 +53,7 @@ suite! {
         i7_turns_and_quiet_moments_are_told
         i7_panic_at_the_start_of_a_loop_is_an_error
         p1_counters_tell_what_happened
+        q1_settings_change_for_new_connections
         g8_callbacks_of_one_connection_never_overlap
         i1_close_is_told_once_under_contention
         f5_unix_socket_serves_and_its_file_goes_with_the_server
@@ -537,6 +538,49 @@ fn p1_counters_tell_what_happened(backend: Backend) {
     wait_until("all are gone", || handle.stats().closed == 10);
     handle.stop();
     running.join().unwrap();
+}
+
+fn q1_settings_change_for_new_connections(backend: Backend) {
+    /// Echoes what ends in `!`; the rest waits.
+    fn patient(conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        if input.unread().ends_with(b"!") {
+            conn.write(input.take_all());
+        }
+        Ok(())
+    }
+    for placement in [Placement::ReusePort, Placement::RoundRobin] {
+        let set = |limit_input_bytes| Settings { limit_input_bytes, ..Settings::default() };
+        let server = server(backend).loops(2).placement(placement);
+        let server = server.service("own", "127.0.0.1:0", |_| patient).unwrap();
+        let server = server.service_settings(set(8)).settings(set(1));
+        // Before it has begun, too.
+        let server = server.on_init(move |handle| handle.set_settings(set(8)).unwrap());
+        let running = server.start(|_| patient).unwrap();
+        let handle = running.handle();
+        let wrong = handle.set_settings(set(0)).unwrap_err();
+        assert_eq!(wrong.kind(), io::ErrorKind::InvalidInput);
+        // Whether four bytes may wait.
+        let has_room = |stream: &mut TcpStream| {
+            let before = handle.stats().received_bytes;
+            stream.write_all(b"1234").unwrap();
+            wait_until("they are received", || handle.stats().received_bytes == before + 4);
+            let _ = stream.write_all(b"!"); // or it is gone
+            let mut answer = [0; 5];
+            stream.read_exact(&mut answer).is_ok_and(|()| &answer == b"1234!")
+        };
+        let mut old: Vec<TcpStream> = (0..8).map(|_| connect(address(&running, 0))).collect();
+        assert!(old.iter_mut().all(has_room), "{backend} {placement:?}");
+        handle.set_settings(set(2)).expect("they make sense");
+        // Every loop is told, sooner or later.
+        wait_until("new ones have less", || {
+            (0..8).all(|_| !has_room(&mut connect(address(&running, 0))))
+        });
+        assert!(old.iter_mut().all(has_room), "{backend} {placement:?}: they keep what they have");
+        assert!(has_room(&mut connect(address(&running, 1))), "a service keeps its own");
+        handle.stop();
+        drop(old);
+        running.join().unwrap();
+    }
 }
 
 fn g8_callbacks_of_one_connection_never_overlap(backend: Backend) {
