@@ -47,6 +47,8 @@ suite! {
     all: {
         corners::{
             s32_accept_where_nobody_comes,
+            s32_several_at_one_socket,
+            s32_receive_where_nothing_can_come,
             s32_descriptors_with_a_later_part,
             s32_error_after_a_part_is_the_next_calls,
             s31_number_that_changes_in_a_pause,
@@ -122,7 +124,7 @@ suite! {
         }
     }
     real: {
-        corners::{ s32_number_that_was_a_socket }
+        corners::{ s32_number_that_was_a_socket, s31_number_that_changes_past_libc }
         streams::{ s32_connect_parks }
         ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread,
             s32_sockets_change_their_owner }
