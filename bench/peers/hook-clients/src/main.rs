@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 mod ask;
+#[allow(dead_code, unreachable_pub)] // it is the harness's, too
 #[path = "../../../src/calls.rs"]
 mod calls;
 mod echo;
