@@ -52,8 +52,8 @@
 //!
 //! # Copies of a process
 //! In a child made by `fork` hooks are off for good: it has none of the loops of its parent. In one made by
-//! `vfork` they are off until it starts a program, though it has the memory of its parent meanwhile. A program that
-//! is started by `exec` begins anew.
+//! `vfork` they are off until it starts a program, though it has the memory of its parent meanwhile. A program
+//! that is started by `exec` begins anew.
 
 #[macro_use]
 mod real;
