@@ -41,14 +41,20 @@ unsafe fn connect_to(fd: c_int, to: *const sockaddr, len: socklen_t) -> Answer {
 
 /// The same with `plain`, which is the call itself.
 fn connect_by_poll(fd: c_int, plain: impl Fn() -> Answer) -> Answer {
-    if bytes::is_standard(fd) || raw::is_nonblocking(fd)? {
+    let facts = cache::facts(fd);
+    let known =
+        || if facts.is_known() { Ok(facts.is_nonblocking()) } else { raw::is_nonblocking(fd) };
+    if bytes::is_standard(fd) || known()? {
         return plain();
     }
     let mut patience = Patience::begin(fd, Interest::WRITE)?;
     let mut begun = false;
     loop {
         raw::set_nonblocking(fd, true)?;
-        let answer = plain();
+        let mut answer = plain();
+        if answer == Err(libc::EINPROGRESS) {
+            answer = plain(); // a peer on the same machine has answered meanwhile
+        }
         let _ = raw::set_nonblocking(fd, false);
         match answer {
             Err(libc::EINTR) => {}

@@ -7,10 +7,9 @@
 //! ```
 //!
 //! A guest stays its owner's. It is known by its number and the generation of that, and forgotten when the number
-//! is closed; whoever waits on it is then told `EBADF`. Somebody may close it past libc. io_uring has the socket
-//! itself by then, as the kernel has in a call that waits; but epoll would never say a word. So, there, a receive
-//! that has waited for a while has its number looked at, once, and if that has become something else, the call is
-//! made in the other way.
+//! is closed; whoever waits on it is then told `EBADF`. Somebody may close it past libc, and epoll would never say
+//! a word: so a receive that has waited for a while has its number looked at, once, and if that has become
+//! something else, the call is made in the other way.
 
 use super::{Caller, Landing, Single, Socket, with_caller};
 use crate::current::{self, Frame};
@@ -183,17 +182,20 @@ impl Number {
         around: Option<Instant>,
         own: Option<Instant>,
     ) -> Option<Answer> {
-        let error = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        let Some(error) = error.raw_os_error() else {
+            debug_assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            if own.is_none_or(|own| around.is_some_and(|around| around < own)) {
+                return Some(Err(Errno::TIMEDOUT.raw_os_error()));
+            }
+            failures::forgive(); // the time of the call itself: nothing was cut short
+            return Some(Err(Errno::AGAIN.raw_os_error()));
+        };
         match Errno::from_raw_os_error(error) {
             // It was forgotten, which says why; or it has become something else without a word.
             Errno::BADF if socket.is_gone() => Some(Err(error)),
             Errno::BADF | Errno::NOTSOCK | Errno::ALREADY | Errno::OPNOTSUPP => {
                 forget(self.fd);
                 None
-            }
-            Errno::TIMEDOUT if own.is_some_and(|own| around.is_none_or(|around| own <= around)) => {
-                failures::forgive();
-                Some(Err(Errno::AGAIN.raw_os_error()))
             }
             _ => Some(Err(error)),
         }
@@ -245,10 +247,10 @@ impl Number {
     }
 }
 
-/// Has the guests of a coroutine's loop looked at in a while, where that is needed.
+/// Has the guests of a coroutine's loop looked at in a while.
 #[inline]
 fn look_soon(frame: &Frame) {
-    if !frame.scheduler().looks_at_guests.get() && frame.lp().backend() != Backend::Uring {
+    if !frame.scheduler().looks_at_guests.get() {
         look_later(frame.lp(), frame.scheduler());
     }
 }
