@@ -51,10 +51,7 @@ fn connect_by_poll(fd: c_int, plain: impl Fn() -> Answer) -> Answer {
     let mut begun = false;
     loop {
         raw::set_nonblocking(fd, true)?;
-        let mut answer = plain();
-        if answer == Err(libc::EINPROGRESS) {
-            answer = plain(); // a peer on the same machine has answered meanwhile
-        }
+        let answer = plain();
         let _ = raw::set_nonblocking(fd, false);
         match answer {
             Err(libc::EINTR) => {}
