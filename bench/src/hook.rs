@@ -93,8 +93,7 @@ fn echo(options: &Options, hook: &Hook, report: &mut Report) -> io::Result<()> {
         measured.measure(options, connections, &all, |candidate| {
             let server = Server::start(candidate, options.server_core)?;
             let amount = Amount::Time { warmup: hook.warmup, seconds: hook.seconds };
-            let loaded =
-                load::run(&server, Place::Core(options.load_core), connections, amount)?;
+            let loaded = load::run(&server, Place::Core(options.load_core), connections, amount)?;
             Ok(loaded.figures()[..COLUMNS.len()].to_vec())
         })?;
     }
@@ -114,8 +113,13 @@ fn echo(options: &Options, hook: &Hook, report: &mut Report) -> io::Result<()> {
 
 fn echoes() -> Vec<Candidate> {
     let echo = |name, style, backend| {
-        Candidate::new(name, Kind::Coracle, program("hook-clients"))
-            .arguments(&["echo", "--style", style, "--backend", backend])
+        Candidate::new(name, Kind::Coracle, program("hook-clients")).arguments(&[
+            "echo",
+            "--style",
+            style,
+            "--backend",
+            backend,
+        ])
     };
     vec![
         echo("coroutine-uring", "coroutine", "uring"),
@@ -144,9 +148,8 @@ fn ratios(measured: &Comparison<'_>) -> String {
     for backend in ["uring", "epoll"] {
         for (style, target) in TARGETS {
             for connections in measured.values() {
-                let of = |style: &str| {
-                    measured.median(&format!("{style}-{backend}"), connections, 0)
-                };
+                let of =
+                    |style: &str| measured.median(&format!("{style}-{backend}"), connections, 0);
                 if let (Some(own), Some(hooked)) = (of("coroutine"), of(style)) {
                     table.row(&[
                         format!("{style}-{backend}"),
@@ -260,9 +263,9 @@ fn clients(options: &Options, report: &mut Report) -> io::Result<()> {
         meanings.push(format!("{}: {}", asking.name, asking.meaning));
         let address = server.as_ref().map(Running::address);
         let backends = ["uring", "epoll"];
-        let all = options.repetitions().run(&backends, |backend| {
-            ask(options, asking, backend, address)
-        })?;
+        let all = options
+            .repetitions()
+            .run(&backends, |backend| ask(options, asking, backend, address))?;
         let mut cells =
             vec![asking.name.to_owned(), asking.count.to_string(), format!("{}", asking.target)];
         for (backend, series) in backends.iter().zip(&all) {
