@@ -16,7 +16,7 @@ const PEERS: [&str; 8] = [
     "axum-files",
 ];
 /// The programs of this package; not `bench`, which is running.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "raw-epoll",
     "raw-epoll-called",
     "raw-epoll-proxy",
@@ -30,6 +30,7 @@ const PROGRAMS: [&str; 13] = [
     "knock",
     "hold",
     "steps",
+    "calls",
 ];
 
 /// Where this workspace lives.
@@ -64,13 +65,26 @@ pub fn loop_echo() -> PathBuf {
 /// # Errors
 /// When cargo fails.
 pub fn build_workspace() -> io::Result<()> {
+    let mut cargo = cargo_build();
+    cargo.args(PEERS.iter().chain(&["coracle-bench"]).flat_map(|package| ["--package", package]));
+    cargo.args(PEERS.iter().chain(&PROGRAMS).flat_map(|program| ["--bin", program]));
+    run(&mut cargo)
+}
+
+/// Builds the blocking clients, which take long, and only one work has them.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_hook_clients() -> io::Result<()> {
+    run(cargo_build().args(["--package", "hook-clients"]))
+}
+
+fn cargo_build() -> Command {
     let directory = directory();
     let target = directory.parent().expect("programs lie in TARGET/release");
     let mut cargo = Command::new("cargo");
     cargo.current_dir(BENCH).args(["build", "--release", "--quiet", "--target-dir"]).arg(target);
-    cargo.args(PEERS.iter().chain(&["coracle-bench"]).flat_map(|package| ["--package", package]));
-    cargo.args(PEERS.iter().chain(&PROGRAMS).flat_map(|program| ["--bin", program]));
-    run(&mut cargo)
+    cargo
 }
 
 /// Builds these packages, each with a program of its name, beside the running program.

@@ -76,6 +76,14 @@ impl Server {
         Server::spawn(command.args(["--listen", &address.to_string()]), name, address, None)
     }
 
+    /// Starts `command`, which has been told to listen at `address` in its own words.
+    ///
+    /// # Errors
+    /// When it ends or does not listen in time.
+    pub fn start_at(command: &mut Command, name: &str, address: SocketAddr) -> io::Result<Server> {
+        Server::spawn(command, name, address, None)
+    }
+
     fn spawn(
         command: &mut Command,
         name: &str,

@@ -16,6 +16,7 @@
 //! cargo run --release -- w14                       a few active among many idle
 //! cargo run --release -- slowloris                 one client among ten thousand that drip
 //! cargo run --release -- slow-reader               the memory of a stream nobody reads fast
+//! cargo run --release -- hook                      hooks: the echo, blocking clients, calls outside coroutines
 //! cargo run --release --features coracle -- all    with coracle's own stacks, timers and pool
 //! ```
 //! Run it when nothing else runs. `--help` lists the options.
@@ -24,6 +25,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use harness::hook::{self, Hook};
 use harness::options::Options;
 use harness::slow_reader::{self, SlowReader};
 use harness::slowloris::{self, Slowloris};
@@ -84,6 +86,8 @@ enum Work {
     SlowReader(SlowReader),
     /// One client among ten thousand that drip: its latency.
     Slowloris(Slowloris),
+    /// Hooks: the echo over the sockets of std, blocking clients, calls outside coroutines.
+    Hook(Hook),
     /// All of them, with their defaults.
     All,
     /// A part of W6, in a process of its own.
@@ -108,6 +112,7 @@ const ALL: [&str; 15] = [
     "w14",
     "slow-reader",
     "slowloris",
+    "hook",
 ];
 
 fn main() -> ExitCode {
@@ -142,6 +147,7 @@ fn run(options: &Options, work: &Work) -> io::Result<()> {
         Work::W14(work) => w14::run(options, work),
         Work::Slowloris(work) => slowloris::run(options, work),
         Work::SlowReader(work) => slow_reader::run(options, work),
+        Work::Hook(work) => hook::run(options, work),
         Work::Parked(work) => parked::run(work),
         Work::All => ALL.iter().try_for_each(|name| {
             // Parsing the bare name is what fills in the defaults.

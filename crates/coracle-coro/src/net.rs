@@ -56,7 +56,7 @@ mod addresses;
 mod arms;
 mod datagram;
 mod halves;
-mod operate;
+pub(crate) mod operate;
 mod serve;
 mod socket;
 mod stream;

@@ -92,6 +92,8 @@ pub(crate) struct Scheduler {
     fork: ForkGuard,
     trimming: Trimming,
     census: Census,
+    /// A timer is on its way that looks at the sockets of others: see `net/operate/guests.rs`.
+    pub(crate) looks_at_guests: Cell<bool>,
 }
 
 impl Scheduler {
@@ -123,6 +125,7 @@ impl Scheduler {
             fork: ForkGuard::new(),
             trimming: Trimming::default(),
             census: Census::default(),
+            looks_at_guests: Cell::new(false),
         })
     }
 

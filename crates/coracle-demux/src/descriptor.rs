@@ -1,6 +1,7 @@
 //! A descriptor as the seam knows it: who owns it, and what kind of thing it is.
 #![allow(unsafe_code)]
 
+use crate::operation::Operation;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -33,6 +34,25 @@ impl AsFd for Source {
 impl Source {
     pub(crate) fn raw(&self) -> RawFd {
         self.as_fd().as_raw_fd()
+    }
+
+    /// Whether somebody else owns it.
+    #[inline]
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self, Source::Lent(_))
+    }
+
+    /// Whether `operation` may be done with it: what is lent is polled, and sockets receive, send and connect.
+    pub(crate) fn allows(&self, kind: Kind, operation: &Operation) -> bool {
+        match operation {
+            _ if !self.is_lent() => true,
+            Operation::Poll { .. } => true,
+            Operation::Receive { .. }
+            | Operation::Send { .. }
+            | Operation::Connect { .. }
+            | Operation::AcceptNumber { .. } => kind.is_socket(),
+            _ => false,
+        }
     }
 
     /// Whether a thread works on it.
@@ -95,6 +115,16 @@ impl Kind {
         }
         Ok(())
     }
+}
+
+/// What tells a descriptor from all others that are open.
+///
+/// # Errors
+/// It is not open.
+#[doc(hidden)]
+pub fn identity(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 fn is_fifo(fd: BorrowedFd<'_>) -> io::Result<bool> {

@@ -75,10 +75,12 @@ mod wakeup;
 pub use address::Address;
 pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
+#[doc(hidden)]
+pub use descriptor::identity;
 pub use fork::ForkGuard;
 pub use landing::{Arrival, Awaited, Landed, Landing};
 pub use lent::Lent;
-pub use memory::{Memory, Payload, Space, copy_short};
+pub use memory::{AcceptPlace, Memory, Payload, Space, copy_short};
 pub use operation::{
     Completion, FileKind, Finished, Handle, Interest, Message, Metadata, OpenOptions, Operation,
     Outcome, Outgoing, Readiness, Submitted, Token,
@@ -213,12 +215,15 @@ pub trait Demux {
     /// The descriptor is closed on error. select refuses descriptors of `FD_SETSIZE` (1024) and above.
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle>;
 
-    /// Borrows a descriptor for [`Operation::Poll`] only, until [`reclaim`](Demux::reclaim).
+    /// Borrows a descriptor until [`reclaim`](Demux::reclaim): for [`Operation::Poll`], and if it is a socket for
+    /// [`Operation::Receive`], which does not make it non-blocking. Where
+    /// [completions](Features::completions) are the kernel's, it also sends, connects and accepts
+    /// ([`Operation::AcceptNumber`]). Everything else is refused with `EBADF`.
     ///
     /// The number must stay open meanwhile; the loop's guard sees to that by owning its owner.
     fn lend(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<Handle>;
 
-    /// Ends a [`lend`](Demux::lend): polls in flight complete with `ECANCELED`, and from the moment this
+    /// Ends a [`lend`](Demux::lend): what is in flight completes with `ECANCELED`, and from the moment this
     /// returns the kernel watches the descriptor no more on behalf of this handle.
     fn reclaim(&mut self, handle: Handle);
 

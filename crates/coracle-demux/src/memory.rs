@@ -223,6 +223,30 @@ impl Space {
     }
 }
 
+/// The last three arguments of an accept4(2): addresses that its caller, a parked coroutine, has lent.
+#[derive(Debug, Clone, Copy)]
+pub struct AcceptPlace {
+    address: usize,
+    len: usize,
+    flags: i32,
+}
+
+impl AcceptPlace {
+    /// Where the address and its length go, and how the new socket is to be.
+    ///
+    /// # Safety
+    /// Both are null, or as accept4(2) demands until the operation's final completion has been taken from the
+    /// seam. Only a parked coroutine can promise that.
+    pub unsafe fn new(address: *mut u8, len: *mut u32, flags: i32) -> AcceptPlace {
+        AcceptPlace { address: address.expose_provenance(), len: len.expose_provenance(), flags }
+    }
+
+    pub(crate) fn parts(self) -> (*mut u8, *mut u32, i32) {
+        let len = std::ptr::with_exposed_provenance_mut(self.len);
+        (std::ptr::with_exposed_provenance_mut(self.address), len, self.flags)
+    }
+}
+
 impl From<Space> for Memory {
     #[inline]
     fn from(space: Space) -> Memory {

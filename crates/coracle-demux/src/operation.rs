@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::lent::Lent;
-use crate::memory::{Memory, Payload};
+use crate::memory::{AcceptPlace, Memory, Payload};
 use rustix::io::Errno;
 use slotmap::{Key, new_key_type};
 use std::fmt;
@@ -37,6 +37,15 @@ pub enum Operation {
     Accept {
         /// A listening socket.
         listener: Handle,
+    },
+    /// Accept one connection as accept4(2) does, and have it: [`Outcome::Taken`]. The address of the peer is
+    /// written where accept4(2) would write it. Only where [completions](crate::Features::completions) are the
+    /// kernel's; elsewhere it is refused with `EOPNOTSUPP`, and polled for.
+    AcceptNumber {
+        /// A listening socket.
+        listener: Handle,
+        /// Where the address goes, and how the new socket is to be.
+        place: AcceptPlace,
     },
     /// Connect a socket: [`Outcome::Nothing`].
     Connect {
@@ -160,7 +169,9 @@ impl Operation {
     /// The descriptor this operation is about, if it is about one.
     pub fn handle(&self) -> Option<Handle> {
         match *self {
-            Operation::Accept { listener } => Some(listener),
+            Operation::Accept { listener } | Operation::AcceptNumber { listener, .. } => {
+                Some(listener)
+            }
             Operation::Connect { socket, .. }
             | Operation::ReceiveLent { socket }
             | Operation::Receive { socket, .. }
@@ -181,6 +192,7 @@ impl Operation {
     pub fn name(&self) -> &'static str {
         match self {
             Operation::Accept { .. } => "accept",
+            Operation::AcceptNumber { .. } => "accept one",
             Operation::Connect { .. } => "connect",
             Operation::ReceiveLent { .. } => "receive lent",
             Operation::Receive { .. } => "receive",
@@ -205,6 +217,7 @@ impl Operation {
         matches!(
             self,
             Operation::Accept { .. }
+                | Operation::AcceptNumber { .. }
                 | Operation::ReceiveLent { .. }
                 | Operation::Receive { .. }
                 | Operation::ReceiveMessage { .. }
@@ -334,6 +347,8 @@ pub enum Outcome {
     Lent(Lent),
     /// A connection was accepted; the seam owns it.
     Accepted(Handle),
+    /// A connection was accepted; whoever is told owns it.
+    Taken(OwnedFd),
     /// A file was opened; the seam owns it.
     Opened(Handle),
     /// The descriptor is ready.

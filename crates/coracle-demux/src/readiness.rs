@@ -178,12 +178,13 @@ const READER: Readiness =
 const WRITER: Readiness = Readiness::WRITE.union(Readiness::CLOSED).union(Readiness::ERROR);
 
 impl<P: Poller> Adaptor<P> {
-    /// Ends the polls of a descriptor that is lent.
-    fn cancel_polls(&mut self, handle: Handle) {
-        let polls = self.slots.get_mut(handle).map(|slot| slot.polls.take());
-        for token in polls.unwrap_or_default() {
+    /// Ends what is in flight on a descriptor that is lent.
+    fn cancel_lent(&mut self, handle: Handle) {
+        let Some(slot) = self.slots.get_mut(handle) else { return };
+        for token in slot.polls.take().into_iter().chain(slot.reader) {
             self.finish(token, Err(Errno::CANCELED.into()));
         }
+        self.cancel_receive(handle);
     }
 
     pub(crate) fn open(mut poller: P, settings: &Settings) -> io::Result<Adaptor<P>> {
@@ -505,14 +506,14 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn reclaim(&mut self, handle: Handle) {
-        self.cancel_polls(handle);
+        self.cancel_lent(handle);
         if !self.fork.is_forked() {
             self.drop_slot(handle);
         }
     }
 
     fn abandon(&mut self, handle: Handle) {
-        self.cancel_polls(handle);
+        self.cancel_lent(handle);
         if let Some(slot) = self.slots.remove(handle)
             && slot.added
         {
@@ -588,6 +589,7 @@ impl<P: Poller> Demux for Adaptor<P> {
             | Operation::Send { socket: handle, .. }
             | Operation::SendMessage { socket: handle, .. }
             | Operation::SendFile { socket: handle, .. } => self.start_transfer(handle, operation),
+            Operation::AcceptNumber { .. } => operation.refuse(Errno::OPNOTSUPP),
             Operation::Poll { handle, .. } => self.start_poll(handle, operation),
             Operation::Close { handle } => self.start_close(handle, operation),
             Operation::Shutdown { socket, how } => {

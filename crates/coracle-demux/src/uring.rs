@@ -135,7 +135,7 @@ struct Slot {
     failed: Option<Errno>,
     /// How many operations and rests are in flight on it.
     in_flight: u32,
-    /// The close that waits for them.
+    /// The close that waits for them. No token: it was lent, is taken back, and goes when they are over.
     closer: Option<Token>,
 }
 
@@ -488,7 +488,12 @@ impl Demux for Uring {
             self.cancel_all(handle);
             // The descriptor may be closed as soon as this returns: requests that are only queued
             // would then look up its number again. Handed over, they hold the file itself.
-            self.hand_over();
+            self.flush();
+            let slot = &mut self.slots[handle];
+            if slot.receive.is_some() {
+                slot.closer = Some(Token::null()); // who awaits it is known nowhere else
+                return;
+            }
         }
         // What is in flight no longer finds its slot, which is as well: there is nothing to close.
         self.slots.remove(handle);

@@ -10,6 +10,7 @@
 use crate::bytes;
 use crate::cache;
 use crate::gate;
+use crate::guest;
 use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
 use coracle_coro::hooking::done_at_once;
@@ -89,6 +90,15 @@ unsafe fn accept_one(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags:
     };
     if bytes::is_standard(fd) {
         return plain();
+    }
+    // SAFETY: the caller's pointers.
+    match unsafe { guest::accept(fd, from, len, flags) } {
+        Some(Ok(new)) => {
+            cache::accepted(new as c_int, fd, flags);
+            return Ok(new);
+        }
+        Some(Err(libc::EINTR)) | None => {}
+        Some(error) => return error,
     }
     let mut patience = Patience::begin(fd, Interest::READ)?;
     let mut waited = false;

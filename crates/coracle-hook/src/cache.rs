@@ -14,9 +14,11 @@
 //! that is there.
 #![allow(unsafe_code)]
 
+use crate::fork;
 use crate::gate;
+use crate::seats;
 use libc::{c_int, c_uint, c_ulong, c_void, socklen_t};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Of higher numbers nothing is known.
 const LIMIT_KNOWN: usize = 1 << 16;
@@ -35,6 +37,9 @@ const TCP: u8 = 16;
 /// The last read was short.
 const DRAINED: u8 = 32;
 
+/// It has a peer, or needs none: a receive waits for bytes, and does not fail at once.
+const CONNECTED: u8 = 64;
+
 /// What is known of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Facts(u8);
@@ -50,6 +55,24 @@ impl Facts {
 
     pub(crate) fn has_timeout(self, receiving: bool) -> bool {
         self.0 & if receiving { RECEIVE_TIMEOUT } else { SEND_TIMEOUT } != 0
+    }
+
+    /// Whether a call on it may be made by the loop.
+    #[inline]
+    pub(crate) fn may_be_guest(self) -> bool {
+        self.0 & (KNOWN | NONBLOCKING) == KNOWN
+    }
+
+    /// Whether a receive may be made by the loop, which waits first.
+    #[inline]
+    pub(crate) fn is_guest(self) -> bool {
+        self.0 & (KNOWN | NONBLOCKING | CONNECTED) == KNOWN | CONNECTED
+    }
+
+    /// The same for a send.
+    #[inline]
+    pub(crate) fn is_tcp_guest(self) -> bool {
+        self.0 & (KNOWN | NONBLOCKING | TCP | CONNECTED) == KNOWN | TCP | CONNECTED
     }
 
     /// Whether a read would find nothing, unless something has come meanwhile, and the user wants to wait for
@@ -77,10 +100,24 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
+/// A child with our memory may have changed what its number and ours are both of.
+#[cold]
+fn forget_borrowed(fd: c_int) {
+    if fork::is_borrower() {
+        forget(fd);
+    }
+}
+
 /// A read of TCP was short, or it was not.
 #[inline]
 pub(crate) fn note_read(fd: c_int, short: bool) {
     set(fd, DRAINED, short);
+}
+
+/// It has a peer.
+#[inline]
+pub(crate) fn note_connected(fd: c_int) {
+    set(fd, CONNECTED, true);
 }
 
 /// Changes one fact, if anything is known.
@@ -94,8 +131,22 @@ fn set(fd: c_int, bit: u8, on: bool) {
     }
 }
 
+/// Whether anything is to be remembered.
+static REMEMBERING: AtomicBool = AtomicBool::new(true);
+
+/// Whether anything is to be remembered of sockets that are born from now on. Without, every call that waits asks
+/// the kernel: for measurements, and to find out whether it is this that is wrong.
+#[doc(hidden)]
+pub fn remember(on: bool) {
+    REMEMBERING.store(on, Ordering::Relaxed);
+}
+
 /// A socket was born.
 fn born(fd: c_int, facts: u8) {
+    seats::renew(fd);
+    if !REMEMBERING.load(Ordering::Relaxed) {
+        return forget(fd);
+    }
     if let Some(place) = place(fd) {
         place.store(facts | KNOWN, Ordering::Relaxed);
     }
@@ -106,7 +157,7 @@ pub(crate) fn accepted(fd: c_int, listener: c_int, flags: c_int) {
     let of = facts(listener);
     if of.is_known() {
         let nonblocking = if flags & libc::SOCK_NONBLOCK != 0 { NONBLOCKING } else { 0 };
-        born(fd, of.0 & (RECEIVE_TIMEOUT | SEND_TIMEOUT | TCP) | nonblocking);
+        born(fd, of.0 & (RECEIVE_TIMEOUT | SEND_TIMEOUT | TCP) | CONNECTED | nonblocking);
     } else {
         forget(fd);
     }
@@ -116,7 +167,8 @@ fn of_kind(domain: c_int, kind: c_int) -> u8 {
     let ip = matches!(domain, libc::AF_INET | libc::AF_INET6);
     let tcp = if ip && kind & 0xf == libc::SOCK_STREAM { TCP } else { 0 };
     let nonblocking = if kind & libc::SOCK_NONBLOCK != 0 { NONBLOCKING } else { 0 };
-    tcp | nonblocking
+    let connected = if kind & 0xf == libc::SOCK_DGRAM { CONNECTED } else { 0 };
+    tcp | nonblocking | connected
 }
 
 /// Both numbers are of one socket now, or of none.
@@ -143,8 +195,8 @@ hook! {
         if answer == 0 && gate::is_enabled() {
             // SAFETY: the kernel has written two numbers there.
             let (one, other) = unsafe { (*pair, *pair.add(1)) };
-            born(one, of_kind(domain, kind));
-            born(other, of_kind(domain, kind));
+            born(one, of_kind(domain, kind) | CONNECTED);
+            born(other, of_kind(domain, kind) | CONNECTED);
         }
         answer
     }
@@ -167,7 +219,9 @@ hook! {
                 fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t,
             ) -> c_int)
         };
-        if answer == 0 && level == libc::SOL_SOCKET && gate::is_enabled() {
+        if answer == 0 && level == libc::SOL_SOCKET && !gate::is_enabled() {
+            forget_borrowed(fd);
+        } else if answer == 0 && level == libc::SOL_SOCKET {
             match option {
                 libc::SO_RCVTIMEO | libc::SO_RCVTIMEO_NEW => {
                     // SAFETY: the kernel has just read so many bytes there.
@@ -224,7 +278,7 @@ hook! {
     always fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         // SAFETY: as it was called.
         let answer = unsafe { next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int) };
-        if answer >= 0 && gate::is_enabled() {
+        if answer >= 0 {
             note_control(fd, command, argument, answer);
         }
         answer
@@ -233,7 +287,7 @@ hook! {
     always fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
         // SAFETY: as it was called.
         let answer = unsafe { next!(fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int) };
-        if answer >= 0 && gate::is_enabled() {
+        if answer >= 0 {
             note_control(fd, command, argument, answer);
         }
         answer
@@ -242,9 +296,13 @@ hook! {
     always fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         // SAFETY: as it was called.
         let answer = unsafe { next!(ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int) };
-        if answer >= 0 && request as u32 == libc::FIONBIO as u32 && gate::is_enabled() {
-            // SAFETY: the kernel has just read a number there.
-            set(fd, NONBLOCKING, unsafe { *argument.cast::<c_int>() } != 0);
+        if answer >= 0 && request as u32 == libc::FIONBIO as u32 {
+            if gate::is_enabled() {
+                // SAFETY: the kernel has just read a number there.
+                set(fd, NONBLOCKING, unsafe { *argument.cast::<c_int>() } != 0);
+            } else {
+                forget_borrowed(fd);
+            }
         }
         answer
     }
@@ -262,6 +320,9 @@ unsafe fn is_some(value: *const c_void, len: socklen_t) -> bool {
 }
 
 fn note_control(fd: c_int, command: c_int, argument: usize, answer: c_int) {
+    if !gate::is_enabled() {
+        return forget_borrowed(fd);
+    }
     match command {
         libc::F_SETFL => set(fd, NONBLOCKING, argument as c_int & libc::O_NONBLOCK != 0),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, answer),

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
+use crate::cache;
+use crate::guest;
 use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
 use coracle_coro::hooking::done_at_once;
@@ -25,7 +27,24 @@ unsafe fn connect_to(fd: c_int, to: *const sockaddr, len: socklen_t) -> Answer {
         // SAFETY: the caller's pointers.
         unsafe { call(libc::SYS_connect, [fd as usize, to.addr(), len as usize]) }
     };
-    if bytes::is_standard(fd) || raw::is_nonblocking(fd)? {
+    // SAFETY: the caller's pointers.
+    let answer = match unsafe { guest::connect(fd, to, len) } {
+        Some(Err(libc::EAGAIN)) => Err(libc::EINPROGRESS), // SO_SNDTIMEO is over, and it goes on without us
+        Some(answer) => answer,
+        None => connect_by_poll(fd, plain),
+    };
+    if answer.is_ok() {
+        cache::note_connected(fd);
+    }
+    answer
+}
+
+/// The same with `plain`, which is the call itself.
+fn connect_by_poll(fd: c_int, plain: impl Fn() -> Answer) -> Answer {
+    let facts = cache::facts(fd);
+    let known =
+        || if facts.is_known() { Ok(facts.is_nonblocking()) } else { raw::is_nonblocking(fd) };
+    if bytes::is_standard(fd) || known()? {
         return plain();
     }
     let mut patience = Patience::begin(fd, Interest::WRITE)?;

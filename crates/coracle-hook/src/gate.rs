@@ -9,6 +9,7 @@
 //! While a hooked call is under way, the hooks of its coroutine are off: what it calls itself, a subscriber of
 //! `tracing` included, is not taken over. Neither is what a signal handler calls that has a stack of its own.
 
+use crate::fork;
 use crate::raw;
 use coracle_coro::hooking;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,9 +21,10 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 static WAITED: AtomicU64 = AtomicU64::new(0);
 
+/// Whether hooks are enabled, and this is the process that has enabled them.
 #[inline]
 pub(crate) fn is_enabled() -> bool {
-    ENABLED.load(Ordering::Relaxed)
+    ENABLED.load(Ordering::Relaxed) && !fork::is_borrower()
 }
 
 pub(crate) fn set_enabled(enabled: bool) {
@@ -34,7 +36,7 @@ pub(crate) fn set_enabled(enabled: bool) {
 pub(crate) fn may_park() -> bool {
     is_enabled()
         && hooking::may_park()
-        && (hooking::is_on_own_stack() || !raw::is_on_signal_stack())
+        && (hooking::is_on_own_stack() || !(raw::is_on_signal_stack() || fork::is_elsewhere()))
 }
 
 /// Does what a hook does.

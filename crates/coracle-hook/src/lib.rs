@@ -51,8 +51,9 @@
 //! ends early, and the next call fails.
 //!
 //! # Copies of a process
-//! In a child made by `fork` hooks are off for good: it has none of the loops of its parent. A program that is
-//! started by `exec` begins anew.
+//! In a child made by `fork` hooks are off for good: it has none of the loops of its parent. In one made by
+//! `vfork` they are off until it starts a program, though it has the memory of its parent meanwhile. A program
+//! that is started by `exec` begins anew.
 
 #[macro_use]
 mod real;
@@ -66,6 +67,7 @@ mod connect;
 mod copy;
 mod fork;
 mod gate;
+mod guest;
 mod hold;
 mod poll;
 mod raw;
@@ -81,6 +83,8 @@ mod wait;
 
 mod enable;
 
+#[doc(hidden)]
+pub use cache::remember;
 pub use enable::{enable, enable_with, off, on, status};
 pub use hold::Holds;
 pub use settings::Settings;
@@ -96,6 +100,8 @@ static TABLES: &[&[symbols::Symbol]] = &[
     close::SYMBOLS,
     connect::SYMBOLS,
     copy::SYMBOLS,
+    fork::SYMBOLS,
+    fork::BY_HAND,
     hold::SYMBOLS,
     poll::SYMBOLS,
     receive::SYMBOLS,

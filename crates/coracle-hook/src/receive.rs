@@ -7,6 +7,7 @@
 use crate::bytes;
 use crate::cache;
 use crate::gate;
+use crate::guest;
 use crate::poll;
 use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
@@ -124,6 +125,13 @@ unsafe fn receive_into(
     from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> Answer {
+    if flags == 0 && from.is_null() {
+        // SAFETY: the caller's space.
+        let answer = unsafe { guest::receive(fd, space, len) };
+        if let Some(answer) = answer {
+            return answer;
+        }
+    }
     let answer = receive(fd, len, flags, |done, flags| {
         let rest = space.addr().wrapping_add(done);
         let arguments =
@@ -136,6 +144,9 @@ unsafe fn receive_into(
     {
         // The end of the stream stays readable.
         cache::note_read(fd, count > 0 && (count as usize) < len);
+        if count > 0 {
+            cache::note_connected(fd);
+        }
     }
     answer
 }
@@ -400,8 +411,7 @@ unsafe fn read_vectored(fd: c_int, stretches: *const iovec, count: c_int) -> Ans
         return plain();
     }
     let answer = receive(fd, 0, 0, |_, flags| {
-        let mut list = list.to_vec();
-        let mut header = header_of(&mut list);
+        let mut header = header_of(list);
         // SAFETY: the caller's stretches: on a socket, readv(2) is recvmsg(2) without flags.
         unsafe { call(libc::SYS_recvmsg, [fd as usize, (&raw mut header).addr(), flags as usize]) }
     });
@@ -411,26 +421,26 @@ unsafe fn read_vectored(fd: c_int, stretches: *const iovec, count: c_int) -> Ans
     }
 }
 
-/// A message that is nothing but bytes.
-pub(crate) fn header_of(stretches: &mut [iovec]) -> msghdr {
+/// A message that is nothing but bytes. The kernel only reads where they are.
+pub(crate) fn header_of(stretches: &[iovec]) -> msghdr {
     // SAFETY: numbers and null pointers, which all mean "nothing".
     let mut header: msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = stretches.as_mut_ptr();
+    header.msg_iov = stretches.as_ptr().cast_mut();
     header.msg_iovlen = stretches.len() as _;
     header
 }
 
 /// The stretches of a message.
 #[derive(Default)]
-pub(crate) struct Stretches(Vec<iovec>);
+pub(crate) struct Stretches<'a>(&'a [iovec]);
 
-impl Stretches {
+impl<'a> Stretches<'a> {
     /// # Safety
-    /// It is a message, whose stretches stay as they are.
-    pub(crate) unsafe fn of(message: *const msghdr) -> Stretches {
+    /// It is a message, whose stretches stay as they are as long as this is used.
+    pub(crate) unsafe fn of(message: *const msghdr) -> Stretches<'a> {
         // SAFETY: as promised.
         let list = unsafe { bytes::stretches((*message).msg_iov, (*message).msg_iovlen as c_int) };
-        Stretches(list.unwrap_or_default().to_vec())
+        Stretches(list.unwrap_or_default())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -439,6 +449,6 @@ impl Stretches {
 
     /// What is left of them when `done` bytes are used.
     pub(crate) fn after(&self, done: usize) -> Vec<iovec> {
-        bytes::after(&self.0, done)
+        bytes::after(self.0, done)
     }
 }

@@ -4,6 +4,7 @@
 //! without a word. So a wait takes a seat at its number, and `close` wakes all who sit there.
 
 use coracle_coro::hooking::Wake;
+use coracle_loop::LoopHandle;
 use libc::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,9 +65,38 @@ impl Drop for Sitting {
     }
 }
 
+/// Loops that have a socket of this number, by number: they are told of its close.
+static HOMES: Mutex<Vec<Vec<LoopHandle>>> = Mutex::new(Vec::new());
+
 /// A loop knows this number from now on. Tells which of those that have had the number it is.
 pub(crate) fn note_lent(fd: c_int) -> u32 {
     LENT[fd as usize % NUMBERS].fetch_or(1, Ordering::Relaxed) >> 1
+}
+
+/// A loop has a socket of this number from now on.
+pub(crate) fn note_home(fd: c_int, home: LoopHandle) {
+    note_lent(fd);
+    let mut homes = HOMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = fd as usize;
+    if index >= homes.len() {
+        homes.resize_with(index + 1, Vec::new);
+    }
+    if !homes[index].iter().any(|other| other.is_same(&home)) {
+        homes[index].push(home);
+    }
+}
+
+/// Which of those that have had the number it is.
+#[inline]
+pub(crate) fn generation(fd: c_int) -> u32 {
+    LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) >> 1
+}
+
+/// A number is born. If a loop has it still, it was closed past libc.
+pub(crate) fn renew(fd: c_int) {
+    if LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) & 1 == 1 {
+        drop(closing(fd));
+    }
 }
 
 /// Whether somebody has to be told that this number is closed.
@@ -76,8 +106,9 @@ pub(crate) fn matters(fd: c_int) -> bool {
         || counter(fd).load(Ordering::SeqCst) != 0
 }
 
-/// The descriptor is about to be closed: all who wait on it are told.
-pub(crate) fn closing(fd: c_int) {
+/// The descriptor is about to be closed: all who wait on it are told. Those loops that have a socket of it are
+/// still to be.
+pub(crate) fn closing(fd: c_int) -> Vec<LoopHandle> {
     let place = &LENT[fd as usize % NUMBERS];
     let next = |lent: u32| Some((lent | 1).wrapping_add(1));
     let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -86,6 +117,8 @@ pub(crate) fn closing(fd: c_int) {
         seat.closed.store(true, Ordering::Release);
         seat.wake.wake();
     }
+    let mut homes = HOMES.lock().unwrap_or_else(PoisonError::into_inner);
+    homes.get_mut(fd as usize).map(std::mem::take).unwrap_or_default()
 }
 
 fn counter(fd: c_int) -> &'static AtomicU32 {

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
+use crate::guest;
 use crate::raw::{self, Answer, call, settle};
 use crate::receive::{Stretches, header_of};
 use crate::wait::Patience;
@@ -61,7 +62,14 @@ unsafe fn send_from(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> Answer {
-    send_all(fd, len, flags, |done, flags| {
+    // SAFETY: the caller's bytes.
+    let first = if to.is_null() { unsafe { guest::send(fd, bytes, len, flags) } } else { None };
+    let begun = match first {
+        Some(Ok(count)) if (count as usize) < len => count as usize,
+        Some(answer) => return answer,
+        None => 0,
+    };
+    send_rest(fd, len, flags, begun, |done, flags| {
         let rest = bytes.addr().wrapping_add(done);
         let arguments = [fd as usize, rest, len - done, flags as usize, to.addr(), to_len as usize];
         // SAFETY: the caller's pointers; `done` bytes are sent, and the rest is there.
@@ -74,13 +82,27 @@ fn send_all(
     fd: c_int,
     len: usize,
     flags: c_int,
+    attempt: impl FnMut(usize, c_int) -> Answer,
+) -> Answer {
+    send_rest(fd, len, flags, 0, attempt)
+}
+
+/// The same when a part was sent already.
+fn send_rest(
+    fd: c_int,
+    len: usize,
+    flags: c_int,
+    begun: usize,
     mut attempt: impl FnMut(usize, c_int) -> Answer,
 ) -> Answer {
     if flags & MSG_DONTWAIT != 0 || bytes::is_standard(fd) {
         return attempt(0, flags);
     }
-    let mut patience = Patience::begin(fd, Interest::WRITE)?;
-    let (mut done, mut waited) = (0, false);
+    let mut patience = match Patience::begin(fd, Interest::WRITE) {
+        Err(_) if begun > 0 => return Ok(begun as isize),
+        patience => patience?,
+    };
+    let (mut done, mut waited) = (begun, false);
     let answer = loop {
         let mut now = flags | MSG_DONTWAIT;
         if done > 0 {
@@ -138,8 +160,8 @@ unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Answe
             };
         }
         // Descriptors and the like went with the first byte.
-        let mut rest = stretches.after(done);
-        let header = header_of(&mut rest);
+        let rest = stretches.after(done);
+        let header = header_of(&rest);
         // SAFETY: what is left of the caller's stretches.
         unsafe {
             call(libc::SYS_sendmsg, [fd as usize, (&raw const header).addr(), flags as usize])
@@ -212,8 +234,9 @@ unsafe fn write_vectored(fd: c_int, stretches: *const iovec, count: c_int) -> An
     }
     let len = list.iter().map(|stretch| stretch.iov_len).sum();
     let answer = send_all(fd, len, 0, |done, flags| {
-        let mut rest = if done == 0 { list.to_vec() } else { bytes::after(list, done) };
-        let header = header_of(&mut rest);
+        // Nothing is allocated, unless there was no room for all of it.
+        let owned = if done == 0 { Vec::new() } else { bytes::after(list, done) };
+        let header = header_of(if done == 0 { list } else { &owned });
         // SAFETY: the caller's stretches: on a socket, writev(2) is sendmsg(2) without flags.
         unsafe {
             call(libc::SYS_sendmsg, [fd as usize, (&raw const header).addr(), flags as usize])

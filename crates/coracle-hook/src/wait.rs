@@ -13,7 +13,7 @@ use crate::gate;
 use crate::raw::{self, Kind};
 use crate::seats::{self, Sitting};
 use coracle_coro::WaitsFor;
-use coracle_coro::hooking::{Ended, Wait, Wake};
+use coracle_coro::hooking::{self, Ended, Wait, Wake};
 use coracle_loop::demux::{Backend, Completion, Interest, Operation, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use libc::c_int;
@@ -261,9 +261,21 @@ pub(crate) fn closing(fd: c_int) {
     if fd < 0 || !seats::matters(fd) || fork::is_elsewhere() {
         return;
     }
-    seats::closing(fd);
-    if let Some(lp) = Loop::current() {
+    let homes = seats::closing(fd);
+    let generation = seats::generation(fd);
+    let here = Loop::current();
+    if let Some(lp) = &here {
+        hooking::forget(fd);
         lp.reclaim_number(fd);
+    }
+    for home in homes {
+        if !here.as_ref().is_some_and(|lp| home.is_of(lp)) {
+            // One that is gone has closed everything.
+            let _ = home.post(move |lp| {
+                hooking::forget_older(fd, generation);
+                lp.reclaim_older(fd, generation);
+            });
+        }
     }
 }
 

@@ -15,7 +15,8 @@ fn symbols() -> BTreeSet<String> {
         files.map(|file| fs::read_to_string(file).expect("a source")).collect();
     let lines = texts.iter().flat_map(|text| text.lines());
     let name = |line: &str| {
-        let rest = line.strip_prefix("    park fn ").or(line.strip_prefix("    always fn "))?;
+        let by_macro = line.strip_prefix("    park fn ").or(line.strip_prefix("    always fn "));
+        let rest = by_macro.or(line.strip_prefix("unsafe extern \"C\" fn "))?;
         rest.split_once('(').map(|(name, _)| name.to_owned())
     };
     lines.filter_map(name).collect()

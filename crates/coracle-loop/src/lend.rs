@@ -5,7 +5,7 @@
 //! when it is about to be closed, and when the loop itself takes the descriptor over.
 
 use crate::Loop;
-use coracle_demux::{Handle, Submitted};
+use coracle_demux::{Handle, Submitted, identity};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,30 +14,40 @@ use std::sync::OnceLock;
 /// What is lent to a loop.
 #[derive(Default)]
 struct Lent {
-    /// By number, with the generation that the number had.
-    handles: RefCell<Vec<Option<(Handle, u32)>>>,
+    /// By number.
+    numbers: RefCell<Vec<Option<Known>>>,
     /// Those whose number was closed by others, or by the seam itself, which is busy then. Whatever has the number
     /// now is left alone.
     stale: RefCell<Vec<Handle>>,
 }
 
+/// A number that is lent.
+#[derive(Clone, Copy)]
+struct Known {
+    handle: Handle,
+    /// That of the number, when it was lent.
+    generation: u32,
+    /// What the number was then, as far as the system can tell things apart.
+    identity: (u64, u64),
+}
+
 impl Lent {
-    fn find(&self, number: i32) -> Option<(Handle, u32)> {
-        self.handles.borrow().get(usize::try_from(number).ok()?).copied().flatten()
+    fn find(&self, number: i32) -> Option<Known> {
+        self.numbers.borrow().get(usize::try_from(number).ok()?).copied().flatten()
     }
 
     fn take(&self, number: i32) -> Option<Handle> {
-        let handles = &mut *self.handles.borrow_mut();
-        handles.get_mut(usize::try_from(number).ok()?)?.take().map(|(handle, _)| handle)
+        let numbers = &mut *self.numbers.borrow_mut();
+        numbers.get_mut(usize::try_from(number).ok()?)?.take().map(|known| known.handle)
     }
 
-    fn keep(&self, number: i32, handle: Handle, generation: u32) {
-        let mut handles = self.handles.borrow_mut();
+    fn keep(&self, number: i32, known: Known) {
+        let mut numbers = self.numbers.borrow_mut();
         let index = number as usize;
-        if index >= handles.len() {
-            handles.resize(index + 1, None);
+        if index >= numbers.len() {
+            numbers.resize(index + 1, None);
         }
-        handles[index] = Some((handle, generation));
+        numbers[index] = Some(known);
     }
 }
 
@@ -75,32 +85,73 @@ impl Loop {
         generation: u32,
         mut act: impl FnMut(Handle) -> Submitted,
     ) -> io::Result<Submitted> {
+        let number = descriptor.as_raw_fd();
+        let submitted = act(self.lend_number(descriptor, generation)?);
+        let Submitted::Done(finished) = &submitted else { return Ok(submitted) };
+        if finished.result.is_ok() {
+            return Ok(submitted);
+        }
+        self.reclaim_number(number);
+        let submitted = act(self.lend_number(descriptor, generation)?);
+        if let Submitted::Done(finished) = &submitted
+            && finished.result.is_err()
+        {
+            self.reclaim_number(number);
+        }
+        Ok(submitted)
+    }
+
+    /// The handle that a number has here, which is lent to the backend if it was not. It is good until the number
+    /// is [forgotten](Loop::reclaim_number). Loop thread only.
+    ///
+    /// # Errors
+    /// As [`watch`](Loop::watch).
+    #[doc(hidden)]
+    pub fn lend_number(&self, descriptor: BorrowedFd<'_>, generation: u32) -> io::Result<Handle> {
         let (lent, number) = (self.extension(Lent::default), descriptor.as_raw_fd());
         match lent.find(number) {
-            Some((handle, known)) if known == generation => match act(handle) {
-                Submitted::Done(finished) if finished.result.is_err() => {
-                    self.reclaim_number(number);
-                }
-                submitted => return Ok(submitted),
-            },
+            Some(known) if known.generation == generation => return Ok(known.handle),
             Some(_) => lent.stale.borrow_mut().extend(lent.take(number)),
             None => {}
         }
-        for handle in lent.stale.take() {
-            self.inner.demux.borrow_mut().abandon(handle);
-        }
+        self.abandon_stale();
+        let identity = identity(descriptor)?;
         let handle = self.inner.demux.borrow_mut().lend(descriptor)?;
-        lent.keep(number, handle, generation);
-        match act(handle) {
-            Submitted::Done(finished) if finished.result.is_err() => {
-                self.reclaim_number(number);
-                Ok(Submitted::Done(finished))
-            }
-            submitted => Ok(submitted),
+        lent.keep(number, Known { handle, generation, identity });
+        Ok(handle)
+    }
+
+    /// Looks whether a number is still the descriptor that was lent. If not, it was closed past libc, and is
+    /// forgotten. Loop thread only.
+    #[doc(hidden)]
+    pub fn check_number(&self, descriptor: BorrowedFd<'_>) {
+        let (lent, number) = (self.extension(Lent::default), descriptor.as_raw_fd());
+        if lent.find(number).is_some_and(|known| identity(descriptor).ok() != Some(known.identity))
+        {
+            let handle = lent.take(number);
+            handle.into_iter().for_each(|handle| self.inner.demux.borrow_mut().abandon(handle));
         }
     }
 
-    /// Forgets a number that was lent, if it was: it is about to be closed. Polls in flight end with
+    /// As [`reclaim_number`](Loop::reclaim_number) for a number that was closed by another thread, which has it in
+    /// this `generation` now: only what was lent before is forgotten. Loop thread only.
+    #[doc(hidden)]
+    pub fn reclaim_older(&self, number: i32, generation: u32) {
+        let lent = self.extension(Lent::default);
+        if lent.find(number).is_some_and(|known| known.generation != generation) {
+            let handle = lent.take(number);
+            handle.into_iter().for_each(|handle| self.inner.demux.borrow_mut().abandon(handle));
+        }
+    }
+
+    /// Whether there are completions that nobody was told of yet. Loop thread only.
+    #[doc(hidden)]
+    #[inline]
+    pub fn has_more_completions(&self) -> bool {
+        self.inner.demux.borrow().is_busy()
+    }
+
+    /// Forgets a number that was lent, if it was: it is about to be closed. What is in flight ends with
     /// `ECANCELED`. Loop thread only; also from inside the seam.
     #[doc(hidden)]
     pub fn reclaim_number(&self, number: i32) {
@@ -108,8 +159,17 @@ impl Loop {
         if let Some(handle) = lent.take(number) {
             match self.inner.demux.try_borrow_mut() {
                 Ok(mut demux) => demux.reclaim(handle),
-                Err(_) => lent.stale.borrow_mut().push(handle),
+                Err(_) => {
+                    lent.stale.borrow_mut().push(handle);
+                    self.defer(Loop::abandon_stale); // somebody may wait on it
+                }
             }
+        }
+    }
+
+    fn abandon_stale(&self) {
+        for handle in self.extension(Lent::default).stale.take() {
+            self.inner.demux.borrow_mut().abandon(handle);
         }
     }
 }

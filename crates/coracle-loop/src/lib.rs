@@ -28,7 +28,8 @@
 //!
 //! The order is a promise. Timers go first so that a deadline never queues behind a burst of I/O. Each
 //! stage has a budget ([`Builder::budget`]); what is left over comes first in the same stage of the next turn,
-//! which then does not sleep. So one busy source cannot starve the others.
+//! which then does not sleep. So one busy source cannot starve the others. Completions also leave off when a timer
+//! is late by a millisecond.
 //!
 //! The wait lasts exactly until the next timer, and without end when there is none: an idle loop makes no
 //! system call.
@@ -77,6 +78,12 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use timer::Timers;
+
+/// Between so many completions, it is looked whether a timer is late. Whoever is told of one may take its time.
+const COMPLETIONS_PER_LOOK: usize = 8;
+
+/// From when on a timer is late, so that the rest of the completions have to wait for the next turn.
+const LATE: Duration = Duration::from_millis(1);
 
 /// A piece of work for a later moment of the same loop.
 type Deferred = Box<dyn FnOnce(&Loop)>;
@@ -437,12 +444,21 @@ impl Loop {
     }
 
     fn dispatch_completions(&self) {
-        for _ in 0..self.inner.budget {
+        for count in 1..=self.inner.budget {
             if !self.dispatch_next() {
                 return;
             }
+            if count % COMPLETIONS_PER_LOOK == 0 && self.has_late_timer() {
+                break;
+            }
         }
         self.inner.overrun.set(true);
+    }
+
+    /// Whether there is one that those who are at work have kept waiting.
+    fn has_late_timer(&self) -> bool {
+        let next = self.inner.timers.borrow_mut().next_deadline();
+        next.is_some_and(|deadline| deadline + LATE <= self.inner.demux.borrow().now())
     }
 
     /// Makes this the current loop, and tells posters that it looks into its queue by itself, until the guard is

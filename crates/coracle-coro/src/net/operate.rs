@@ -17,6 +17,8 @@
 //! Each direction of a descriptor is a [`Lane`]: one at a time uses it, the others wait in a line.
 #![allow(unsafe_code)]
 
+pub(crate) mod guests;
+
 use crate::budget;
 use crate::current::{self, Frame, go_on};
 use crate::failures;

@@ -18,8 +18,11 @@ impl<P: Poller> Adaptor<P> {
     /// Receives and sends, in all their forms.
     pub(super) fn start_transfer(&mut self, handle: Handle, mut operation: Operation) -> Submitted {
         let slot = match self.slot(handle) {
-            Ok(slot) if matches!(slot.source, Source::Lent(_)) => {
-                return operation.refuse(Errno::BADF); // lent for polls only
+            Ok(slot)
+                if !slot.source.allows(slot.kind, &operation)
+                    || slot.source.is_lent() && !matches!(operation, Operation::Receive { .. }) =>
+            {
+                return operation.refuse(Errno::BADF); // to send on it, or to connect it, is for its owner
             }
             Ok(slot) => slot,
             Err(error) => return operation.refuse(error),

@@ -270,7 +270,7 @@ impl Slot {
             && !self.is_reading()
             && self.closer.is_none()
             && !self.ready.intersects(READER)
-            && matches!(self.source, Source::Owned(_))
+            && (self.kind.is_socket() || !self.source.is_lent())
     }
 
     /// Whether its receiving place is taken.

@@ -219,6 +219,9 @@ impl Demux for SimDemux {
         if let Err(error) = self.fork.check() {
             return operation.refuse(error);
         }
+        if let Operation::AcceptNumber { .. } = operation {
+            return operation.refuse(Errno::OPNOTSUPP); // there are no numbers here
+        }
         match operation.check() {
             Ok(()) => self.world.borrow_mut().submit(self.which, operation),
             Err(error) => operation.refuse(error),

@@ -140,7 +140,8 @@ impl World {
             | Operation::Open { .. }
             | Operation::Stat { .. }
             | Operation::Read { .. }
-            | Operation::Write { .. } => true,
+            | Operation::Write { .. }
+            | Operation::AcceptNumber { .. } => true,
         }
     }
 
@@ -197,6 +198,7 @@ impl World {
         let id = task.id.unwrap_or(NOWHERE);
         match &mut task.operation {
             Operation::Accept { .. } => self.accept(demux, id),
+            Operation::AcceptNumber { .. } => Err(Errno::OPNOTSUPP),
             Operation::Connect { address, .. } => self.connect(id, address, &mut task.tries),
             Operation::ReceiveLent { .. } if lacks_buffer => {
                 self.injected.note(Fault::PauseLent);

@@ -37,12 +37,16 @@ impl Uring {
         awaited: Awaited,
     ) -> bool {
         let Some(slot) = self.slots.get_mut(socket) else { return false };
-        let Source::Owned(fd) = &slot.source else { return false };
+        let fd = match &slot.source {
+            Source::Owned(fd) => fd.as_raw_fd(),
+            Source::Lent(fd) => *fd,
+            Source::File(_) => return false,
+        };
         let taken = slot.receive.is_some() || slot.reader.is_some();
         if taken || slot.closer.is_some() || !slot.kind.is_socket() {
             return false;
         }
-        let entry = receive_entry(fd.as_raw_fd(), &mut space, slot.drained);
+        let entry = receive_entry(fd, &mut space, slot.drained);
         slot.receive = Some(Receive { space, awaited });
         slot.cancelled = false;
         slot.in_flight += 1;

@@ -212,10 +212,12 @@ impl Uring {
             }
             (_, Err(error)) => Err(error.into()),
             (Operation::Receive { space, .. }, Ok(count)) => {
-                let slot = &mut self.slots[in_flight.handle];
-                let short = (count as usize) < space.len();
-                slot.drained =
-                    short && count > 0 && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(flags);
+                // One that was lent may have been taken back meanwhile.
+                if let Some(slot) = self.slots.get_mut(in_flight.handle) {
+                    let short = (count as usize) < space.len();
+                    let drained = short && count > 0 && !cqueue::sock_nonempty(flags);
+                    slot.drained = drained && slot.kind == Kind::Tcp;
+                }
                 Ok(Outcome::Count(count as usize))
             }
             (
@@ -225,6 +227,10 @@ impl Uring {
             (Operation::Poll { interest, .. }, Ok(flags)) => {
                 let ready = poll::readiness(PollFlags::from_bits_truncate(flags as u16));
                 Ok(Outcome::Ready(ready.answer(*interest).unwrap_or(Readiness::empty())))
+            }
+            (Operation::AcceptNumber { .. }, Ok(fd)) => {
+                // SAFETY: accept has just made this descriptor, and nobody else knows it.
+                Ok(Outcome::Taken(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
             }
             (Operation::Open { .. }, Ok(fd)) => {
                 // SAFETY: open has just made this descriptor, and nobody else knows it.

@@ -30,9 +30,7 @@ impl Uring {
     /// Puts an operation on a descriptor into the table and hands it to the kernel.
     pub(super) fn start(&mut self, handle: Handle, operation: Operation) -> Submitted {
         match self.slot(handle) {
-            Ok(slot) if matches!(slot.source, Source::Lent(_)) && !is_poll(&operation) => {
-                operation.refuse(Errno::BADF) // lent for polls only
-            }
+            Ok(slot) if !slot.source.allows(slot.kind, &operation) => operation.refuse(Errno::BADF),
             Ok(_) => match self.claim(handle, &operation) {
                 Ok(()) => {
                     let behind = goes_behind_sends(&operation);
@@ -62,11 +60,7 @@ impl Uring {
         };
         let carrying = slot.is_carrying(&self.carrier);
         let free = slot.writer.is_none() && slot.closer.is_none() && !carrying;
-        if !free
-            || slot.failed.is_some()
-            || !slot.kind.is_socket()
-            || matches!(slot.source, Source::Lent(_))
-        {
+        if !free || slot.failed.is_some() || !slot.kind.is_socket() {
             return self.start(socket, Operation::Send { socket, payload });
         }
         let entry = send_entry(Fd(slot.source.raw()), memory.as_slice(), SendFlags::empty());
@@ -214,6 +208,10 @@ impl Uring {
                 } else {
                     opcode::Accept::new(fd, nowhere, nowhere.cast()).flags(flags).build()
                 }
+            }
+            Operation::AcceptNumber { place, .. } => {
+                let (address, len, flags) = place.parts();
+                opcode::Accept::new(fd, address.cast(), len).flags(flags).build()
             }
             Operation::Connect { address, .. } => match socket::encode(address) {
                 Ok(encoded) => {
@@ -446,6 +444,9 @@ impl Uring {
     pub(super) fn close_now(&mut self, handle: Handle) {
         let slot = self.slots.remove(handle).expect("a descriptor is closed once");
         let closer = slot.closer.expect("it is being closed");
+        if closer.is_null() {
+            return; // it was lent, and nobody waits for this
+        }
         match slot.source {
             Source::Owned(fd) => {
                 let entry = opcode::Close::new(Fd(fd.into_raw_fd())).build();

@@ -1,4 +1,5 @@
-//! Receives into space that a coroutine lends, by the shortest way (`await_receive`).
+//! Receives into space that a coroutine lends, by the shortest way (`await_receive`); and those of sockets that
+//! are lent themselves.
 #![allow(unsafe_code)]
 
 use crate::harness::{Harness, Submission, errno};
@@ -7,8 +8,11 @@ use coracle_demux::{
 };
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// Space and a landing as a parked coroutine has them: they are there until the receive is over, and nobody looks
 /// at the space before.
@@ -291,4 +295,160 @@ pub(crate) fn rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space(h: 
         _ => 0,
     };
     h.receive_exactly(a, before + rest);
+}
+
+// --- Sockets of others -----------------------------------------------------------------------------------------
+
+/// A connection of std's, whose second end is lent; it has received something, so that a receive has nothing to do
+/// but to wait. None in the simulator, which has no descriptors of the system's, and says so.
+fn lent_connection(h: &mut Harness) -> Option<(TcpStream, TcpStream, Handle)> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (b, _) = listener.accept().unwrap();
+    let handle = match h.demux.lend(b.as_fd()) {
+        Ok(handle) => handle,
+        Err(error) => {
+            assert!(h.is_simulated(), "{error}");
+            return None;
+        }
+    };
+    a.write_all(b"1").unwrap();
+    assert_eq!(h.receive_once(handle), b"1");
+    Some((a, b, handle))
+}
+
+impl Harness {
+    /// What one receive, as an operation of the table, finds.
+    fn receive_once(&mut self, socket: Handle) -> Vec<u8> {
+        let submission = self.submit(Operation::Receive { socket, space: vec![0; 8].into() });
+        let finished = self.finish(submission);
+        let Ok(Outcome::Count(count)) = finished.result else { panic!("{finished:?}") };
+        finished.payload.into_vec()[..count].to_vec()
+    }
+}
+
+/// Starts a receive by the shortest way, or as an operation of the table.
+fn start_in_way(h: &mut Harness, short: bool, socket: Handle, lender: &mut Lender) -> Started {
+    if short {
+        return waiting(h, socket, lender);
+    }
+    let space = Memory::from(lender.lend());
+    Started::Submitted(h.submit(Operation::Receive { socket, space }))
+}
+
+fn is_cancelled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::CANCELED.raw_os_error())
+}
+
+pub(crate) fn rule_06_socket_that_is_lent_receives_and_stays_blocking(h: &mut Harness) {
+    let Some((mut a, mut b, handle)) = lent_connection(h) else { return };
+    let mut lender = Lender::new(8);
+    for round in 0..20u8 {
+        let started = start_in_way(h, round % 2 == 0, handle, &mut lender);
+        a.write_all(&[round; 3]).unwrap();
+        assert_eq!(lender.finish(h, started).unwrap(), 3);
+        assert_eq!(lender.bytes[..3], [round; 3]);
+    }
+    let flags = rustix::fs::fcntl_getfl(&b).unwrap();
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+    // What is its owner's to do is refused.
+    for refused in
+        [Operation::ReceiveLent { socket: handle }, Operation::Accept { listener: handle }]
+    {
+        assert_eq!(errno(h.run(refused)), Errno::BADF.raw_os_error());
+    }
+    h.demux.reclaim(handle);
+    a.write_all(b"still").unwrap();
+    let mut word = [0; 5];
+    b.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"still");
+}
+
+pub(crate) fn rule_05_reclaim_ends_a_receive_of_a_lent_socket(h: &mut Harness) {
+    for short in [true, false] {
+        let Some((mut a, mut b, handle)) = lent_connection(h) else { return };
+        let (mut lender, before) = (Lender::new(8), h.demux.in_flight());
+        let started = start_in_way(h, short, handle, &mut lender);
+        h.demux.reclaim(handle);
+        assert_eq!(h.demux.in_flight(), before + 1, "until it is told");
+        assert!(!Lender::new(8).await_receive(h, handle), "the name is stale");
+        h.demux.reclaim(handle);
+        h.demux.cancel_receive(handle);
+        assert_eq!(errno(lender.finish(h, started)), Errno::CANCELED.raw_os_error());
+        assert_eq!(h.demux.in_flight(), before);
+        a.write_all(b"ahoy").unwrap();
+        let mut word = [0; 4];
+        b.read_exact(&mut word).unwrap();
+        assert_eq!((&word, &lender.bytes[..]), (b"ahoy", &[0; 8][..]));
+        // It may be lent anew.
+        let handle = h.demux.lend(b.as_fd()).unwrap();
+        a.write_all(b"again").unwrap();
+        assert_eq!(h.receive_once(handle), b"again");
+        h.demux.reclaim(handle);
+    }
+}
+
+/// Bytes that are there when it is taken back are received, or stay.
+pub(crate) fn rule_05_reclaimed_receive_loses_nothing(h: &mut Harness) {
+    for round in 0..40u8 {
+        let Some((mut a, mut b, handle)) = lent_connection(h) else { return };
+        let mut lender = Lender::new(8);
+        let started = start_in_way(h, round % 2 == 0, handle, &mut lender);
+        a.write_all(&[round; 3]).unwrap();
+        if round % 4 < 2 {
+            h.demux.wait(Some(Duration::ZERO)).unwrap(); // what has come may be known, and is not taken yet
+        }
+        h.demux.reclaim(handle);
+        let received = match lender.finish(h, started) {
+            Ok(count) => count,
+            Err(error) => {
+                assert!(is_cancelled(&error), "{error}");
+                0
+            }
+        };
+        let mut word = lender.bytes[..received].to_vec();
+        word.resize(3, 0);
+        b.read_exact(&mut word[received..]).unwrap();
+        assert_eq!(word, [round; 3]);
+    }
+}
+
+/// A number that is another socket as soon as it is taken back: its bytes are not those of who waited before.
+pub(crate) fn rule_05_number_of_a_reclaimed_socket_is_used_again(h: &mut Harness) {
+    for round in 0..20 {
+        let Some((_a, b, handle)) = lent_connection(h) else { return };
+        let Some((mut c, d, other)) = lent_connection(h) else { return };
+        h.demux.reclaim(other);
+        c.write_all(b"ship").unwrap();
+        let mut lender = Lender::new(8);
+        let started = start_in_way(h, round % 2 == 0, handle, &mut lender);
+        h.demux.reclaim(handle);
+        let mut number = OwnedFd::from(b);
+        rustix::io::dup2(&d, &mut number).unwrap();
+        drop(d);
+        let new = h.demux.lend(number.as_fd()).unwrap();
+        let receiving = h.submit(Operation::Receive { socket: new, space: vec![0; 8].into() });
+        assert_eq!(errno(lender.finish(h, started)), Errno::CANCELED.raw_os_error());
+        assert_eq!(lender.bytes, [0; 8]);
+        assert_eq!(&h.finish(receiving).payload.into_vec()[..4], b"ship");
+        h.demux.reclaim(new);
+    }
+}
+
+/// A demultiplexer that goes leaves the space of others alone from then on.
+pub(crate) fn rule_04_end_of_everything_leaves_lent_space_alone(h: &mut Harness) {
+    for (short, reclaim) in [(true, false), (true, true), (false, false), (false, true)] {
+        let Some((mut a, mut b, handle)) = lent_connection(h) else { return };
+        let mut lender = Lender::new(8);
+        let _started = start_in_way(h, short, handle, &mut lender);
+        if reclaim {
+            h.demux.reclaim(handle);
+        }
+        *h = Harness::new(h.demux.backend());
+        a.write_all(b"ahoy").unwrap();
+        let mut word = [0; 4];
+        b.read_exact(&mut word).unwrap();
+        assert_eq!((&word, &lender.bytes[..]), (b"ahoy", &[0; 8][..]));
+        assert_eq!(lender.place().told.get(), 0, "nobody goes on in a loop that is gone");
+    }
 }

@@ -63,10 +63,15 @@ suite! {
     lending::{
         rule_04_cancelled_receive_into_lent_space_loses_nothing,
         rule_04_cancelled_receive_leaves_lent_space_alone,
+        rule_04_end_of_everything_leaves_lent_space_alone,
         rule_05_close_ends_a_receive_into_lent_space,
         rule_05_detach_waits_for_a_receive_into_lent_space,
+        rule_05_number_of_a_reclaimed_socket_is_used_again,
+        rule_05_reclaim_ends_a_receive_of_a_lent_socket,
+        rule_05_reclaimed_receive_loses_nothing,
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
+        rule_06_socket_that_is_lent_receives_and_stays_blocking,
         rule_07_second_receive_into_lent_space_is_refused,
         rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space,
     }

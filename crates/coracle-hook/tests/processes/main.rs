@@ -4,7 +4,9 @@
 #[path = "../../../coracle-coro/tests/generator/child.rs"]
 mod child;
 
+mod borrowing;
 mod mixing;
+mod piping;
 mod telling;
 
 use coracle_coro::seeing::Watchdog;

@@ -11,6 +11,7 @@ use std::mem::zeroed;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -291,4 +292,101 @@ pub(crate) fn s10_cancelled_look_up_of_a_host(h: &Harness) {
         assert_eq!(looking.join().expect("it looks"), (ECANCELED, true, -1, true, -1));
         Ok(())
     });
+}
+
+/// A number that a loop has had, and that has become another socket without a word: what comes there is received.
+pub(crate) fn s31_number_that_changes_past_libc(h: &Harness) {
+    h.run(|| {
+        for _ in 0..2 {
+            let (near, far) = pair()?;
+            (&far).write_all(b"ahoy")?;
+            (&near).read_exact(&mut [0; 4])?;
+            let (other, peer) = pair()?;
+            let mut number_of = OwnedFd::from(near);
+            rustix::io::dup2(&other, &mut number_of)?; // not by libc
+            drop(other);
+            let near = std::net::TcpStream::from(number_of);
+            let reading = spawn(move || {
+                let mut word = [0; 4];
+                let read = timeout(60_000 * MS, || (&near).read_exact(&mut word));
+                read.map(|()| word).map_err(|error| error.raw_os_error())
+            });
+            yield_now();
+            coracle_coro::sleep(MS)?;
+            (&peer).write_all(b"ship")?;
+            assert_eq!(reading.join().expect("it reads"), Ok(*b"ship"));
+        }
+        Ok(())
+    });
+}
+
+/// Several who wait to receive from one socket, and some who send on it: each has what it would have in threads.
+pub(crate) fn s32_several_at_one_socket(h: &Harness) {
+    h.run(|| {
+        let (near, far) = pair()?;
+        let (near, far) = (Rc::new(near), Rc::new(far));
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let near = Rc::clone(&near);
+                spawn(move || {
+                    let mut byte = [0];
+                    (&*near).read_exact(&mut byte).map(|()| byte[0]).expect("a byte")
+                })
+            })
+            .collect();
+        yield_now();
+        let writers: Vec<_> = (0..4_u8)
+            .map(|me| {
+                let far = Rc::clone(&far);
+                spawn(move || (&*far).write_all(&[me]).expect("a byte is written"))
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        let mut seen: Vec<u8> =
+            readers.into_iter().map(|reader| reader.join().expect("a reader")).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 3]);
+        // Who waits behind another hears of a close as well.
+        let fd = near.as_raw_fd();
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                spawn(move || {
+                    // SAFETY: space for a byte.
+                    said(unsafe { libc::recv(fd, [0_u8; 1].as_mut_ptr().cast(), 1, 0) } as i64)
+                })
+            })
+            .collect();
+        yield_now();
+        coracle_coro::sleep(2 * MS)?;
+        drop(near);
+        for reader in readers {
+            assert_eq!(reader.join().expect("a reader"), Err(libc::EBADF));
+        }
+        Ok(())
+    });
+}
+
+/// A receive where nothing can come says so at once, and does not wait for somebody to connect.
+pub(crate) fn s32_receive_where_nothing_can_come(h: &Harness) {
+    let seen = as_in_a_thread(h, || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let receive = |fd| {
+            // SAFETY: space for a byte.
+            said(unsafe { libc::recv(fd, [0_u8; 1].as_mut_ptr().cast(), 1, 0) } as i64)
+        };
+        let early = receive(listener.as_raw_fd());
+        // SAFETY: numbers, and a descriptor that is ours.
+        let fresh =
+            unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
+        let unconnected = receive(fresh.as_raw_fd());
+        let address = listener.local_addr().expect("an address");
+        let near = std::net::TcpStream::connect(address).expect("connect");
+        let (far, _) = listener.accept().expect("accept");
+        near.shutdown(std::net::Shutdown::Read).expect("shutdown");
+        let ended = receive(near.as_raw_fd());
+        drop(far);
+        [early, unconnected, ended, receive(listener.as_raw_fd())]
+    });
+    let refused = Err(libc::ENOTCONN);
+    assert_eq!(seen, [refused, refused, Ok(0), refused]);
 }

@@ -12,6 +12,7 @@ mod ending;
 mod helping;
 mod meaning;
 mod others;
+mod receiving;
 mod streams;
 mod waiting;
 
@@ -47,6 +48,8 @@ suite! {
     all: {
         corners::{
             s32_accept_where_nobody_comes,
+            s32_several_at_one_socket,
+            s32_receive_where_nothing_can_come,
             s32_descriptors_with_a_later_part,
             s32_error_after_a_part_is_the_next_calls,
             s31_number_that_changes_in_a_pause,
@@ -95,6 +98,20 @@ suite! {
             s34_older_names_for_it,
             t3_neighbour_is_on_time,
         }
+        receiving::{
+            s32_receive_waits_by_the_shortest_way,
+            s10_cancelled_receive_leaves_its_space_alone,
+            s10_cancelled_receive_loses_nothing,
+            s10_cancelled_one_of_several_at_one_socket,
+            s31_closed_receives_leave_their_space_alone,
+            s31_close_when_bytes_have_come,
+            s31_close_of_a_receive_with_a_time_out,
+            s31_number_with_bytes_takes_the_place_of_another,
+            s32_ends_of_the_stream_are_told_to_who_waits,
+            s32_signals_do_not_disturb_who_waits,
+            s10_loop_is_dropped_with_a_receive_in_flight,
+            s31_numbers_go_round,
+        }
         streams::{
             s32_std_tcp_echo,
             s32_big_write_is_one_call,
@@ -122,7 +139,8 @@ suite! {
         }
     }
     real: {
-        corners::{ s32_number_that_was_a_socket }
+        corners::{ s32_number_that_was_a_socket, s31_number_that_changes_past_libc }
+        receiving::{ s31_used_socket_is_closed_by_another_thread }
         streams::{ s32_connect_parks }
         ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread,
             s32_sockets_change_their_owner }

@@ -189,6 +189,7 @@ suite! {
     }
     // What needs the operating system: threads that take time, processes, foreign descriptors.
     real: {
+        turning::{ b7_slow_callbacks_do_not_keep_a_timer_waiting }
         demultiplexing::{
             a5_backend_is_chosen_at_run_time,
             a5_unknown_backend_is_an_error_that_names_the_choices,

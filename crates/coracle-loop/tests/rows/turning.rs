@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
@@ -507,6 +507,29 @@ pub(crate) fn b7_flood_of_completions_does_not_starve_the_others(h: &Harness) {
     }
     let others = Others::start(&lp, lp.socket_pair().unwrap());
     run_until(&lp, &others, Others::are_served);
+}
+
+/// Many completions at once, whose callbacks take their time: a timer does not have to wait for all of them.
+pub(crate) fn b7_slow_callbacks_do_not_keep_a_timer_waiting(h: &Harness) {
+    const MANY: u32 = 60;
+    let told = Rc::new(Cell::new(0));
+    for _ in 0..MANY {
+        let (a, b) = h.lp.socket_pair().unwrap();
+        h.lp.operate(Operation::Send { socket: a, payload: vec![1].into() }, |_, _| ());
+        let told = Rc::clone(&told);
+        h.lp.operate(Operation::Receive { socket: b, space: vec![0; 1].into() }, move |_, _| {
+            let begin = Instant::now();
+            while begin.elapsed() < MS {}
+            told.set(told.get() + 1);
+        });
+    }
+    let (seen, before) = (Rc::new(Cell::new(None)), Rc::clone(&told));
+    let at = Rc::clone(&seen);
+    h.lp.after(5 * MS, move |_| at.set(Some(before.get())));
+    h.lp.run_until_idle().unwrap();
+    assert_eq!(told.get(), MANY);
+    let seen = seen.get().expect("it has fired");
+    assert!(seen < MANY, "the timer had to wait for all of them");
 }
 
 pub(crate) fn b7_budget_is_kept_and_the_rest_comes_without_a_sleep(h: &Harness) {

@@ -1,0 +1,169 @@
+//! Calls that the loop makes for a coroutine, as for a socket of coracle's own: on io_uring the call is then the
+//! operation itself, and elsewhere the socket stays registered.
+//!
+//! Only for sockets that are known from birth ([`cache`]), and for calls that are then just what they are in the
+//! kernel: those that may wait, without flags that the loop does not know. `None` means that the call is made
+//! here, with `MSG_DONTWAIT`, and waits by a poll.
+#![allow(unsafe_code)]
+
+use crate::bytes;
+use crate::cache::{self, Facts};
+use crate::gate;
+use crate::raw::{self, Answer, Kind};
+use crate::seats;
+use coracle_coro::hooking::{self, Number};
+use coracle_loop::demux::AcceptPlace;
+use libc::{MSG_NOSIGNAL, c_int, c_void, sockaddr, socklen_t};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+/// A longer send is copied for so long that the call itself does not count.
+const LONGEST_SEND: usize = 16 << 10;
+
+/// recv(2) without flags.
+///
+/// # Safety
+/// As recv(2).
+#[inline]
+pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Option<Answer> {
+    let facts = cache::facts(fd);
+    if !facts.is_guest() || len == 0 || space.is_null() || bytes::is_standard(fd) {
+        return None;
+    }
+    // SAFETY: the caller's space, which he has no use for before this returns. That it may not be initialised is
+    // nobody's concern: it is only written to. What is longer than memory can be is cut, as in the kernel.
+    let space =
+        unsafe { std::slice::from_raw_parts_mut(space.cast::<u8>(), len.min(isize::MAX as usize)) };
+    gate::note_wait();
+    // SAFETY: a socket, as far as is known; the loop finds out if not.
+    answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
+}
+
+/// send(2): as much as there is room for.
+///
+/// # Safety
+/// As send(2).
+#[inline]
+pub(crate) unsafe fn send(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> Option<Answer> {
+    let facts = cache::facts(fd);
+    if !facts.is_tcp_guest()
+        || flags & !MSG_NOSIGNAL != 0
+        || len == 0
+        || len > LONGEST_SEND
+        || bytes.is_null()
+        || bytes::is_standard(fd)
+        || !hooking::is_on_uring()
+        || !hooking::is_shared_turn()
+    {
+        return None;
+    }
+    // SAFETY: the caller's bytes, which stay as they are until this returns.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    // SAFETY: as above.
+    let sent = answer(fd, unsafe { number(fd).send(bytes, timeout(fd, facts, false)) });
+    if sent == Some(Err(libc::EPIPE)) && flags & MSG_NOSIGNAL == 0 {
+        raw::raise(libc::SIGPIPE); // the loop sends without it
+    }
+    sent
+}
+
+/// connect(2), to an address of IP.
+///
+/// # Safety
+/// As connect(2).
+pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<Answer> {
+    let facts = cache::facts(fd);
+    if !facts.may_be_guest() || bytes::is_standard(fd) || !hooking::is_on_uring() {
+        return None;
+    }
+    // SAFETY: the caller's address.
+    let address = unsafe { ip(to, len) }?;
+    gate::note_wait();
+    // SAFETY: as above.
+    answer(fd, unsafe { number(fd).connect(address.into(), timeout(fd, facts, false)) })
+}
+
+/// accept4(2).
+///
+/// # Safety
+/// As accept4(2).
+pub(crate) unsafe fn accept(
+    fd: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Option<Answer> {
+    let facts = cache::facts(fd);
+    if !facts.may_be_guest() || bytes::is_standard(fd) || !hooking::is_on_uring() {
+        return None;
+    }
+    gate::note_wait();
+    // SAFETY: what the caller has promised libc, until this returns.
+    let place = unsafe { AcceptPlace::new(from.cast(), len, flags) };
+    // SAFETY: as above.
+    answer(fd, unsafe { number(fd).accept(place, timeout(fd, facts, true)) })
+}
+
+fn number(fd: c_int) -> Number {
+    Number { fd, generation: seats::generation(fd), on_lend: seats::note_home }
+}
+
+#[inline]
+fn timeout(fd: c_int, facts: Facts, receiving: bool) -> Option<Duration> {
+    if !facts.has_timeout(receiving) {
+        return None;
+    }
+    raw::socket_timeout(fd, if receiving { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO })
+}
+
+#[inline]
+fn answer(fd: c_int, answer: Option<hooking::Answer>) -> Option<Answer> {
+    match answer {
+        Some(answer) => Some(answer.map(|count| count as isize)),
+        None => {
+            refused(fd);
+            None
+        }
+    }
+}
+
+/// The loop has not done it. If it is not what it was taken for, nothing of what is known is true.
+#[cold]
+fn refused(fd: c_int) {
+    if raw::kind(fd) != Ok(Kind::Socket) {
+        cache::forget(fd);
+    }
+}
+
+/// An address of IPv4 or IPv6.
+///
+/// # Safety
+/// Null, or an address of this length.
+unsafe fn ip(address: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    if address.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: as promised: it is as long as what is read of it.
+    unsafe {
+        match c_int::from((&raw const (*address).sa_family).read_unaligned()) {
+            libc::AF_INET if len as usize >= size_of::<libc::sockaddr_in>() => {
+                let ip = address.cast::<libc::sockaddr_in>().read_unaligned();
+                let host = Ipv4Addr::from(u32::from_be(ip.sin_addr.s_addr));
+                Some(SocketAddr::from((host, u16::from_be(ip.sin_port))))
+            }
+            libc::AF_INET6 if len as usize >= size_of::<libc::sockaddr_in6>() => {
+                let ip = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                let host = Ipv6Addr::from(ip.sin6_addr.s6_addr);
+                let port = u16::from_be(ip.sin6_port);
+                let (flow, scope) = (ip.sin6_flowinfo, ip.sin6_scope_id);
+                Some(SocketAddrV6::new(host, port, flow, scope).into())
+            }
+            _ => None,
+        }
+    }
+}
