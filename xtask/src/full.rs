@@ -302,7 +302,8 @@ mod tests {
 
     #[test]
     fn no_judge_may_be_missing() {
-        let settings = Settings { seeds: 1, storms: 1, contract: 1, fuzz: 1, only: None };
+        let (only, without) = (None, Vec::new());
+        let settings = Settings { seeds: 1, storms: 1, contract: 1, fuzz: 1, only, without };
         let steps = steps(&crate::tree::root(), &settings).unwrap();
         let step = steps.iter().find(|step| step.name == "conformance").unwrap();
         assert!(command::text(&step.command).ends_with("xtask conformance --every-judge"));
