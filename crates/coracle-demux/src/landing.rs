@@ -20,6 +20,8 @@ use std::ptr::NonNull;
 /// Where the result of a receive lands.
 pub struct Landing {
     landed: Cell<Landed>,
+    /// Where the bytes go, while somebody waits for them.
+    space: Cell<Option<Space>>,
     go_on: unsafe fn(NonNull<Landing>),
 }
 
@@ -46,7 +48,7 @@ impl Landing {
     /// ```
     #[inline]
     pub const fn new(go_on: unsafe fn(NonNull<Landing>)) -> Landing {
-        Landing { landed: Cell::new(Landed::Nothing), go_on }
+        Landing { landed: Cell::new(Landed::Nothing), space: Cell::new(None), go_on }
     }
 
     /// How many bytes have landed since it was last asked. `None`, and nothing is taken, if it is something else.
@@ -89,14 +91,19 @@ impl Awaited {
     /// Leaves the result.
     #[inline]
     pub(crate) fn land(&self, landed: Landed) {
+        self.landing().landed.set(landed);
+    }
+
+    #[inline]
+    fn landing(&self) -> &Landing {
         // SAFETY: whoever has lent it keeps it where it is, until `go_on`; it is only ever shared.
-        unsafe { self.0.as_ref() }.landed.set(landed);
+        unsafe { self.0.as_ref() }
     }
 
     /// Has the one who waits go on. The loop does so with whatever has landed, when nothing of it is borrowed.
     #[inline]
     pub fn go_on(self) {
-        // SAFETY: as above; and this is what the function is for.
+        // SAFETY: as in `landing`; and this is what the function is for.
         unsafe { (self.0.as_ref().go_on)(self.0) }
     }
 }
@@ -120,10 +127,34 @@ impl Arrival {
     }
 }
 
-/// A receive that is awaited, in its descriptor's slot.
-pub(crate) struct Receive {
-    pub(crate) space: Space,
-    pub(crate) awaited: Awaited,
+/// A receive that is awaited, in its descriptor's slot: eight bytes, for its space is kept at its landing.
+pub(crate) struct Receive(Awaited);
+
+impl Receive {
+    #[inline]
+    pub(crate) fn new(space: Space, awaited: Awaited) -> Receive {
+        let receive = Receive(awaited);
+        receive.put_back(space);
+        receive
+    }
+
+    /// The space to be filled, for one try.
+    #[inline]
+    pub(crate) fn take_space(&self) -> Space {
+        self.0.landing().space.take().expect("a receive has its space until it is over")
+    }
+
+    /// Nothing came of that, and it goes on.
+    #[inline]
+    pub(crate) fn put_back(&self, space: Space) {
+        self.0.landing().space.set(Some(space));
+    }
+
+    /// It is over.
+    #[inline]
+    pub(crate) fn into_awaited(self) -> Awaited {
+        self.0
+    }
 }
 
 /// One line of [`Demux::describe`](crate::Demux::describe).

@@ -102,6 +102,27 @@ impl Memory {
         matches!(self.0, Kind::Owned { .. } | Kind::Borrowed { writable: true, .. })
     }
 
+    /// Adds `bytes` behind those that are there, if it owns them and has no more than `limit` then; else nothing, and
+    /// says so.
+    ///
+    /// ```
+    /// use coracle_demux::Memory;
+    ///
+    /// let mut memory = Memory::from(b"one".to_vec());
+    /// assert!(memory.append(b", two", 10));
+    /// assert!(!memory.append(b", three", 10));
+    /// assert_eq!(memory.as_slice(), b"one, two");
+    /// ```
+    pub fn append(&mut self, bytes: &[u8], limit: usize) -> bool {
+        match &mut self.0 {
+            Kind::Owned { bytes: owned, .. } if owned.len() + bytes.len() <= limit => {
+                owned.extend_from_slice(bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// How many bytes are left.
     #[inline]
     pub fn len(&self) -> usize {

@@ -561,7 +561,7 @@ impl<P: Poller> Demux for Adaptor<P> {
         let Some(slot) = self.slots.get_mut(socket).filter(|slot| slot.must_wait::<P>()) else {
             return false;
         };
-        slot.receive = Some(Receive { space, awaited });
+        slot.receive = Some(Receive::new(space, awaited));
         self.awaited += 1;
         true
     }
@@ -569,7 +569,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     fn cancel_receive(&mut self, socket: Handle) {
         // It lands when it is taken: who waits may not see it, and go, while it is still in the queue.
         if let Some(receive) = self.slots.get_mut(socket).and_then(|slot| slot.receive.take()) {
-            self.finished.push_back(Arrival::Landed(receive.awaited));
+            self.finished.push_back(Arrival::Landed(receive.into_awaited()));
         }
     }
 

@@ -45,7 +45,7 @@ use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
 use buffer_ring::BufferRing;
-use carrier::Carrier;
+use carrier::{Carrier, RestIndex};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use notice::Notice;
@@ -128,7 +128,7 @@ struct Slot {
     writer: Option<Token>,
     /// When bytes were last given to the carrier, and what the kernel did not take of them.
     loaded_on: u64,
-    rest: Option<u32>,
+    rest: Option<RestIndex>,
     /// What has to wait behind carried bytes.
     held: Few,
     /// How the last carried send failed; the next sender is told.
@@ -726,7 +726,7 @@ impl Drop for Uring {
         tokens.into_iter().for_each(|token| self.cancel(token));
         self.cancel_all_awaited();
         self.hand_over(); // what is carried has its attempt
-        let rests: Vec<u32> = self.slots.values().filter_map(|slot| slot.rest).collect();
+        let rests: Vec<RestIndex> = self.slots.values().filter_map(|slot| slot.rest).collect();
         rests.into_iter().for_each(|index| self.cancel_rest(index));
         let deadline = Instant::now() + DROP_TIMEOUT;
         while self.with_kernel + self.awaited > 0 && Instant::now() < deadline {

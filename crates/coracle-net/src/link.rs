@@ -136,6 +136,8 @@ struct Rare {
     deadline: Option<Timer>,
     /// When the peer has taken nothing for too long.
     stalled: Option<Timer>,
+    /// More waits than may: whether the last send since then went through whole.
+    doubted: Option<bool>,
     layers: Option<Box<Layers>>,
     pace: Option<Box<Pace>>,
     passing: Option<Passing>,
@@ -646,6 +648,7 @@ impl State {
                 && rare.errands.is_empty()
                 && rare.deadline.is_none()
                 && rare.stalled.is_none()
+                && rare.doubted.is_none()
                 && rare.layers.is_none()
                 && rare.pace.is_none()
                 && rare.passing.is_none()

@@ -21,6 +21,9 @@ use std::os::fd::OwnedFd;
 /// How many packets one send takes at most; the kernel is asked again for the rest.
 const PACKETS_PER_SEND: usize = 64;
 
+/// Small packets that wait one behind the other are put together up to this size.
+const JOINED_BYTES: usize = 16 << 10;
+
 /// From how many bytes on a connection leaves the rest for the next turn; so no send begins another packet behind
 /// so many.
 pub(crate) const BYTES_PER_TURN: usize = 1 << 20;
@@ -98,6 +101,11 @@ impl Output {
         if !packet.is_empty() {
             self.queue().push(packet);
         }
+    }
+
+    /// Adds bytes at the end, to the last packet if that may grow: one send takes only so many packets.
+    pub(crate) fn push_slice(&mut self, bytes: &[u8]) {
+        self.queue().push_slice(bytes);
     }
 
     /// Adds a packet that is older than all that wait: what was written while nothing did. If it has `begun` to be
@@ -194,6 +202,18 @@ impl Queue {
         if !packet.is_empty() {
             self.count(&packet);
             self.packets.push_back(packet);
+        }
+    }
+
+    fn push_slice(&mut self, bytes: &[u8]) {
+        let may_grow = self.packets.len() > self.fixed as usize; // nothing of it has begun
+        if may_grow
+            && let Some(Packet(Kind::Memory(memory))) = self.packets.back_mut()
+            && memory.append(bytes, JOINED_BYTES)
+        {
+            self.bytes += bytes.len();
+        } else {
+            self.push(bytes.into());
         }
     }
 

@@ -288,20 +288,21 @@ impl Slot {
     /// Receives for who awaits it. If that comes to something, it has landed, and the receive is over.
     #[inline(always)]
     pub(super) fn receive_awaited<P: Poller>(&mut self) -> Option<Awaited> {
-        let space = self.receive.as_mut()?.space.as_mut_slice();
-        let landed = match attempt::receive(self.source.as_fd(), self.kind, space) {
+        let receive = self.receive.as_ref()?;
+        let mut space = receive.take_space();
+        let landed = match attempt::receive(self.source.as_fd(), self.kind, space.as_mut_slice()) {
             Some(Ok(count)) => {
-                let short = count < space.len();
-                self.used_up::<P>(short);
+                self.used_up::<P>(count < space.len());
                 Landed::Count(count)
             }
             Some(Err(error)) => landing::failed(&error),
             None => {
+                receive.put_back(space);
                 self.ready -= READER;
                 return None;
             }
         };
-        let awaited = self.receive.take()?.awaited;
+        let awaited = self.receive.take()?.into_awaited();
         awaited.land(landed);
         Some(awaited)
     }

@@ -47,7 +47,7 @@ impl Uring {
             return false;
         }
         let entry = receive_entry(fd, &mut space, slot.drained);
-        slot.receive = Some(Receive { space, awaited });
+        slot.receive = Some(Receive::new(space, awaited));
         slot.cancelled = false;
         slot.in_flight += 1;
         self.awaited += 1;
@@ -65,16 +65,17 @@ impl Uring {
         let count = u32::try_from(entry.result()).ok()?;
         let slot = self.slots.get_mut(handle(user_data))?;
         let receive = slot.receive.take()?;
-        let short = (count as usize) < receive.space.len();
+        let short = (count as usize) < receive.take_space().len();
         slot.drained =
             short && count > 0 && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(entry.flags());
         slot.in_flight -= 1;
         self.awaited -= 1;
-        receive.awaited.land(Landed::Count(count as usize));
+        let awaited = receive.into_awaited();
+        awaited.land(Landed::Count(count as usize));
         if slot.closer.is_some() {
             self.close_if_idle(handle(user_data));
         }
-        Some(receive.awaited)
+        Some(awaited)
     }
 
     /// The same if it has failed.
@@ -86,20 +87,22 @@ impl Uring {
             return None;
         };
         let slot = self.slots.get_mut(handle(user_data))?;
-        let receive = slot.receive.as_mut()?;
+        let receive = slot.receive.as_ref()?;
         let interrupted = matches!(error, Errno::AGAIN | Errno::INTR);
         if interrupted && !slot.cancelled {
-            let entry = receive_entry(slot.source.raw(), &mut receive.space, slot.drained);
+            let mut space = receive.take_space();
+            let entry = receive_entry(slot.source.raw(), &mut space, slot.drained);
+            receive.put_back(space);
             self.push(&entry.user_data(user_data));
             return None;
         }
         let error = if interrupted { Errno::CANCELED } else { error };
-        let receive = slot.receive.take()?;
+        let awaited = slot.receive.take()?.into_awaited();
         slot.in_flight -= 1;
         self.awaited -= 1;
-        receive.awaited.land(Landed::Failed(error.raw_os_error()));
+        awaited.land(Landed::Failed(error.raw_os_error()));
         self.close_if_idle(handle(user_data));
-        Some(receive.awaited)
+        Some(awaited)
     }
 
     /// Asks for the end of one, if there is one.

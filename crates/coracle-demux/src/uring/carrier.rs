@@ -21,6 +21,7 @@ use io_uring::{cqueue, squeue};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use std::num::NonZeroU32;
 
 /// How much one send carries. Larger ones are worth an operation of their own.
 pub(super) const LIMIT_BYTES: usize = 4096;
@@ -30,6 +31,20 @@ const QUAY_BYTES: usize = 64 << 10;
 
 /// Marks the `user_data` of a rest; without it, below [`CARRIED`], it is the index of a load.
 const REST: u64 = 1 << 31;
+
+/// Names the rest of a carried send, in four bytes even where there is none.
+#[derive(Clone, Copy)]
+pub(super) struct RestIndex(NonZeroU32);
+
+impl RestIndex {
+    fn new(index: u32) -> RestIndex {
+        RestIndex(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn get(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// The sends that the next entry into the kernel hands over, and the rests of earlier ones.
 pub(super) struct Carrier {
@@ -208,7 +223,7 @@ impl Uring {
             return None; // it is being closed, and the peer does not read
         }
         let index = self.carrier.keep_rest(load, sent);
-        slot.rest = Some(index);
+        slot.rest = Some(RestIndex::new(index));
         slot.in_flight += 1;
         Some(index)
     }
@@ -248,8 +263,8 @@ impl Uring {
     }
 
     /// Gives up a rest that the peer has no room for.
-    pub(super) fn cancel_rest(&mut self, index: u32) {
-        self.cancel_request(REST | u64::from(index));
+    pub(super) fn cancel_rest(&mut self, index: RestIndex) {
+        self.cancel_request(REST | u64::from(index.get()));
     }
 
     /// Goes on with what has waited behind carried bytes, unless a rest of them is under way.

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// A packet up to this size is copied next to the others of its callback, rather than sent from where it is.
 const JOIN_BYTES: usize = 4 << 10;
 
+/// A kernel takes what it has room for within this time, once it is asked.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
 /// How many marks are called one after the other; then it is somebody else's turn. A mark may write and set the
 /// next.
 const MARKS_PER_TURN: usize = 64;
@@ -39,7 +42,7 @@ impl Link {
             if direct && scratch.is_of(self) {
                 scratch.written.borrow_mut().push(bytes);
             } else {
-                state.queue().push(bytes.into());
+                state.queue().push_slice(bytes);
             }
         }
     }
@@ -229,7 +232,8 @@ impl Link {
         }
         state.counted = waiting + unread;
         if waiting > settings.limit_output_bytes {
-            state.abort(Reason::SlowReader);
+            drop(state);
+            self.doubt(lp);
         } else if waiting > settings.high_mark_bytes {
             state.full = true;
             drop(state);
@@ -264,6 +268,42 @@ impl Link {
                 self.note_sent(SENT, Finished { result, payload });
                 None
             }
+        }
+    }
+
+    /// More waits than may. That alone does not make the peer slow: on io_uring the kernel has not been asked yet
+    /// to take what was written in this turn. If it does not take all it is offered, a moment and a turn later, the
+    /// peer is.
+    #[cold]
+    fn doubt(self: &Rc<Self>, lp: &Loop) {
+        let mut state = self.change();
+        if state.rare().doubted.is_some() {
+            return;
+        }
+        state.rare().doubted = Some(false);
+        drop(state);
+        let link = Rc::downgrade(self);
+        lp.after(A_MOMENT, move |lp| {
+            let link = link.clone();
+            let judge = move |lp: &Loop| {
+                if let Some(link) = link.upgrade().filter(|link| link.is_open()) {
+                    link.judge(lp);
+                }
+            };
+            // After a long turn, the kernel is entered between these two.
+            lp.defer(move |lp| lp.defer(judge));
+        });
+    }
+
+    #[cold]
+    fn judge(self: &Rc<Self>, lp: &Loop) {
+        let mut state = self.change();
+        let doubted = state.rare.as_mut().and_then(|rare| rare.doubted.take());
+        state.tidy();
+        let waiting = state.output_bytes();
+        drop(state);
+        if doubted == Some(false) && waiting > self.service.settings.limit_output_bytes {
+            self.abort_now(lp, Reason::SlowReader);
         }
     }
 
@@ -345,6 +385,9 @@ impl Link {
                 let count32 = u32::try_from(count).unwrap_or(u32::MAX);
                 state.turn_bytes = state.turn_bytes.saturating_add(count32);
                 self.service.stats.sent_bytes.add(count as u64);
+                if let Some(doubted) = state.rare.as_mut().and_then(|rare| rare.doubted.as_mut()) {
+                    *doubted = tag == SENT_FILE || count == payload.len();
+                }
                 if tag == SENT {
                     spent = state.output.sent(payload, count);
                 } else if !state.output.sent_file(count) {

@@ -311,6 +311,34 @@ pub(crate) fn e6_slow_reader_is_closed_at_the_limit(h: &Harness) {
     assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
 }
 
+/// Many small packets of one turn: more than may wait, but the kernel has room for them all, and takes them at once.
+pub(crate) fn e6_reader_is_not_slow_before_the_kernel_was_asked(h: &Harness) {
+    let calm = h.is_simulated().then(|| h.simulated(Faults::benign()));
+    let h = calm.as_ref().unwrap_or(h);
+    let settings = Settings {
+        limit_output_bytes: 4 << 10,
+        high_mark_bytes: 4 << 10,
+        low_mark_bytes: 1 << 10,
+        ..Settings::default()
+    };
+    let pair = Pair::new(h, settings, |_, input| {
+        input.take_all();
+        Ok(())
+    });
+    pair.send(b"x");
+    pair.run_until_noted("data");
+    let mut written = String::new();
+    for number in 0..1000 {
+        let line = format!("line {number}, in a callback of its own\n");
+        pair.server.with(&h.lp, |conn| conn.write(line.as_str())).expect("it is open");
+        written += &line;
+    }
+    let received = pair.receive(written.len());
+    assert!(received == written, "{} of {}, {:?}", received.len(), written.len(), pair.notes);
+    h.run_for(Duration::from_millis(10));
+    assert_eq!(*pair.notes.borrow(), ["open", "data"]);
+}
+
 pub(crate) fn e6_stalled_reader_is_closed_on_time(h: &Harness) {
     let settings = Settings {
         limit_output_bytes: 128 << 20,

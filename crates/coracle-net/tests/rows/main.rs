@@ -84,6 +84,7 @@ suite! {
             e6_producer_stops_at_the_high_mark_and_goes_on,
             e6_peer_that_does_not_read_is_not_read,
             e6_slow_reader_is_closed_at_the_limit,
+            e6_reader_is_not_slow_before_the_kernel_was_asked,
             e6_reader_that_takes_a_little_is_waited_for,
             e7_paused_connection_gets_nothing_until_resumed,
             write_then_is_called_when_everything_before_it_is_sent,
