@@ -3,7 +3,9 @@
 //! Not for others: everything here is also to be had with a name and an example, but for the hooks, which are
 //! called from anywhere, often, and by code that must not be unwound.
 
-pub use crate::net::operate::guests::{Answer, Number, forget, forget_older, is_on_uring};
+pub use crate::net::operate::guests::{
+    Answer, Number, forget, forget_older, has_guests, is_on_uring,
+};
 
 use crate::budget;
 use crate::current::{self, Frame};

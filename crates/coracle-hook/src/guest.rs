@@ -27,6 +27,9 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     if !facts.is_guest() || len == 0 || space.is_null() || bytes::is_standard(fd) {
         return None;
     }
+    if !hooking::has_guests() {
+        return None;
+    }
     // SAFETY: the caller's space, which he has no use for before this returns. That it may not be initialised is
     // nobody's concern: it is only written to. What is longer than memory can be is cut, as in the kernel.
     let space =

@@ -89,6 +89,14 @@ pub fn forget_older(fd: i32, generation: u32) {
     }
 }
 
+/// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
+/// only its number, which may be that of another before the loop hears of a close by another thread.
+#[inline]
+pub fn has_guests() -> bool {
+    let keeps = |backend| matches!(backend, Backend::Uring | Backend::Epoll);
+    current::with(|frame| frame.is_some_and(|frame| keeps(frame.lp().backend())))
+}
+
 /// Whether a coroutine calls on whose loop it is the kernel that does the work.
 #[inline]
 pub fn is_on_uring() -> bool {
