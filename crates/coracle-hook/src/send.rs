@@ -70,8 +70,8 @@ unsafe fn send_from(
 }
 
 /// Sends as often as it takes. On io_uring, too, the call is tried, and not given to the loop: who has room does
-/// not expect others to run meanwhile, as OpenSSL, which sends an alert between an error and the look at its thread's
-/// list of them.
+/// not expect others to run meanwhile. OpenSSL sends an alert between an error and the look at its thread's list
+/// of them.
 ///
 /// `attempt` is given how many bytes are sent already, and flags.
 fn send_all(
