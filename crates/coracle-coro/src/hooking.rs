@@ -3,7 +3,9 @@
 //! Not for others: everything here is also to be had with a name and an example, but for the hooks, which are
 //! called from anywhere, often, and by code that must not be unwound.
 
-pub use crate::net::operate::guests::{Answer, Number, forget, forget_older, is_on_uring};
+pub use crate::net::operate::guests::{
+    Answer, Number, forget, forget_older, has_guests, is_on_uring,
+};
 
 use crate::budget;
 use crate::current::{self, Frame};
@@ -66,17 +68,6 @@ impl Drop for Before {
 fn set_unhooked(change: impl FnOnce(u32) -> u32) -> u32 {
     current::with(|frame| {
         frame.map_or(0, |frame| frame.unhooked.replace(change(frame.unhooked.get())))
-    })
-}
-
-/// Whether others have something to do in this turn of the loop, so that what is asked of the kernel goes together
-/// with what they ask of it.
-#[inline]
-pub fn is_shared_turn() -> bool {
-    current::with(|frame| {
-        frame.is_some_and(|frame| {
-            frame.lp().has_more_completions() || !frame.scheduler().has_nobody_ready()
-        })
     })
 }
 

@@ -13,12 +13,9 @@ use crate::raw::{self, Answer, Kind};
 use crate::seats;
 use coracle_coro::hooking::{self, Number};
 use coracle_loop::demux::AcceptPlace;
-use libc::{MSG_NOSIGNAL, c_int, c_void, sockaddr, socklen_t};
+use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
-
-/// A longer send is copied for so long that the call itself does not count.
-const LONGEST_SEND: usize = 16 << 10;
 
 /// recv(2) without flags.
 ///
@@ -30,6 +27,9 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     if !facts.is_guest() || len == 0 || space.is_null() || bytes::is_standard(fd) {
         return None;
     }
+    if !hooking::has_guests() {
+        return None;
+    }
     // SAFETY: the caller's space, which he has no use for before this returns. That it may not be initialised is
     // nobody's concern: it is only written to. What is longer than memory can be is cut, as in the kernel.
     let space =
@@ -37,39 +37,6 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     gate::note_wait();
     // SAFETY: a socket, as far as is known; the loop finds out if not.
     answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
-}
-
-/// send(2): as much as there is room for.
-///
-/// # Safety
-/// As send(2).
-#[inline]
-pub(crate) unsafe fn send(
-    fd: c_int,
-    bytes: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> Option<Answer> {
-    let facts = cache::facts(fd);
-    if !facts.is_tcp_guest()
-        || flags & !MSG_NOSIGNAL != 0
-        || len == 0
-        || len > LONGEST_SEND
-        || bytes.is_null()
-        || bytes::is_standard(fd)
-        || !hooking::is_on_uring()
-        || !hooking::is_shared_turn()
-    {
-        return None;
-    }
-    // SAFETY: the caller's bytes, which stay as they are until this returns.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
-    // SAFETY: as above.
-    let sent = answer(fd, unsafe { number(fd).send(bytes, timeout(fd, facts, false)) });
-    if sent == Some(Err(libc::EPIPE)) && flags & MSG_NOSIGNAL == 0 {
-        raw::raise(libc::SIGPIPE); // the loop sends without it
-    }
-    sent
 }
 
 /// connect(2), to an address of IP.

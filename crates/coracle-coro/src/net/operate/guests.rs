@@ -89,6 +89,14 @@ pub fn forget_older(fd: i32, generation: u32) {
     }
 }
 
+/// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
+/// only its number, which may be that of another before the loop hears of a close by another thread.
+#[inline]
+pub fn has_guests() -> bool {
+    let keeps = |backend| matches!(backend, Backend::Uring | Backend::Epoll);
+    current::with(|frame| frame.is_some_and(|frame| keeps(frame.lp().backend())))
+}
+
 /// Whether a coroutine calls on whose loop it is the kernel that does the work.
 #[inline]
 pub fn is_on_uring() -> bool {
@@ -105,21 +113,6 @@ impl Number {
             socket.read_timeout.set(own);
             current::with(|frame| frame.into_iter().for_each(look_soon));
             socket.receive(space)
-        })
-    }
-
-    /// send(2), as much of `bytes` as there is room for when there is some, without a signal. Only
-    /// [on io_uring](is_on_uring).
-    ///
-    /// # Safety
-    /// As [`receive`](Number::receive).
-    pub unsafe fn send(self, bytes: &[u8], own: Option<Duration>) -> Option<Answer> {
-        self.with_guest(own, |socket| {
-            with_caller(|caller| {
-                let limit = caller.limit(own);
-                let _turn = socket.take_turn(caller, &socket.writing, limit)?;
-                socket.send_once(caller, limit, bytes)
-            })
         })
     }
 
