@@ -115,10 +115,10 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
     let mut load = Load {
         submissions: Submissions::new(submitter, queue),
         buffers,
-        connections: vec![
-            Connection { batches: 0, sent_at: 0, received: 0, left: 0 };
-            sockets.len()
-        ],
+        // Each begins somewhere else, so that all are not recorded at the same time, or none is.
+        connections: (0..sockets.len() as u64)
+            .map(|index| Connection { batches: index % SAMPLE, sent_at: 0, received: 0, left: 0 })
+            .collect(),
         requests,
         pipelined: arguments.pipelined,
         answer,
