@@ -16,15 +16,24 @@ struct Person {
 }
 
 impl Person {
-    /// Tells everybody, except the one who says it.
-    fn tell(&self, from: Option<&Conn<'_>>, text: String) {
+    /// Tells everybody, except the one who says it, who is not heard again before all were told.
+    fn tell(&self, from: Option<&mut Conn<'_>>, text: String) {
         let Some(room) = self.room.get() else { return };
-        let speaker = from.map(Conn::handle);
+        let speaker = from.map(|conn| {
+            conn.pause();
+            conn.handle()
+        });
         let tell = move |conn: &mut Conn<'_>| {
             conn.write(text.as_str());
             Ok(())
         };
-        room.each("main", speaker.as_ref(), tell, |_| ());
+        let go_on = |conn: &mut Conn<'_>| {
+            conn.resume();
+            Ok(())
+        };
+        room.each("main", speaker.clone().as_ref(), tell, move |_| {
+            speaker.inspect(|speaker| speaker.run(go_on, || ()));
+        });
     }
 }
 
@@ -36,17 +45,16 @@ impl Protocol for Person {
     }
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        let mut said = String::new();
         while let Some(line) = input.take_line() {
-            match line {
-                b"/quit" => {
-                    conn.close();
-                    break; // nobody is told what comes behind it
-                }
-                line => {
-                    let text = format!("{}: {}\n", self.name, String::from_utf8_lossy(line));
-                    self.tell(Some(conn), text);
-                }
+            if line == b"/quit" {
+                conn.close();
+                break; // nobody is told what comes behind it
             }
+            said += &format!("{}: {}\n", self.name, String::from_utf8_lossy(line));
+        }
+        if !said.is_empty() {
+            self.tell(Some(conn), said); // what came together is told together
         }
         Ok(())
     }

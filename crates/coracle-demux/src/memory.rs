@@ -102,8 +102,8 @@ impl Memory {
         matches!(self.0, Kind::Owned { .. } | Kind::Borrowed { writable: true, .. })
     }
 
-    /// Adds `bytes` behind those that are there, if it owns them and has no more than `limit` then; else nothing, and
-    /// says so.
+    /// Adds `bytes` behind those that are there, if it owns them and has no more than `limit` then; else nothing,
+    /// and says so.
     ///
     /// ```
     /// use coracle_demux::Memory;

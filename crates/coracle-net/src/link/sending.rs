@@ -272,8 +272,8 @@ impl Link {
     }
 
     /// More waits than may. That alone does not make the peer slow: on io_uring the kernel has not been asked yet
-    /// to take what was written in this turn. If it does not take all it is offered, a moment and a turn later, the
-    /// peer is.
+    /// to take what was written in this turn. If it does not take all it is offered, a moment and a turn later,
+    /// the peer is.
     #[cold]
     fn doubt(self: &Rc<Self>, lp: &Loop) {
         let mut state = self.change();

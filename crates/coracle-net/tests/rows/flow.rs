@@ -311,7 +311,7 @@ pub(crate) fn e6_slow_reader_is_closed_at_the_limit(h: &Harness) {
     assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
 }
 
-/// Many small packets of one turn: more than may wait, but the kernel has room for them all, and takes them at once.
+/// Many small packets of one turn: more than may wait, but the kernel has room for them all, and takes them.
 pub(crate) fn e6_reader_is_not_slow_before_the_kernel_was_asked(h: &Harness) {
     let calm = h.is_simulated().then(|| h.simulated(Faults::benign()));
     let h = calm.as_ref().unwrap_or(h);
