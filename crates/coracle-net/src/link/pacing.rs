@@ -130,9 +130,9 @@ impl Link {
     /// How much of what waits may be sent now. `None`: nothing, and it will be called.
     pub(super) fn may_send(self: &Rc<Self>, lp: &Loop) -> Option<usize> {
         let mut state = self.change();
-        let waiting = state.output.bytes();
+        let (waiting, is_mark) = (state.output.bytes(), state.output.is_mark_next());
         let Some(pace) = state.pace() else { return Some(usize::MAX) };
-        if waiting == 0 || pace.sending > 0 {
+        if waiting == 0 || is_mark || pace.sending > 0 {
             return Some(0); // marks, at the most
         }
         if pace.waits_to_send {
@@ -221,6 +221,12 @@ impl State {
             self.detour = self.aborted || self.is_layered();
             self.tidy();
         }
+    }
+
+    /// Whether what it has to send waits for its rate.
+    pub(super) fn waits_to_send(&self) -> bool {
+        let pace = self.rare.as_ref().and_then(|rare| rare.pace.as_ref());
+        pace.is_some_and(|pace| pace.waits_to_send)
     }
 
     /// Whether it receives piece by piece. Who only waits for the end of the stream does not.

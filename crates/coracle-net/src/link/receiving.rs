@@ -165,11 +165,20 @@ impl Link {
     }
 
     /// Keeps what a callback has left for the next one, within limits.
+    ///
+    /// Only who could have taken more is judged by what is left: not who has paused, and is shown the rest later,
+    /// nor who leaves it to somebody else. Nothing is read for those, so that they do not get ever more.
     #[cold]
     fn keep_input(&self, mut input: Buffer) {
         self.calm.set(false);
+        let state = self.state.borrow();
+        if state.phase != Phase::Open {
+            return; // nobody reads it any more
+        }
+        let excused = state.paused.intersects(Pause::HOLDING) || state.is_handed_over();
+        drop(state);
         input.settle();
-        if input.len() > self.service.settings.limit_input_bytes {
+        if input.len() > self.service.settings.limit_input_bytes && !excused {
             self.abort(Reason::InputLimit);
         }
         self.input.put(input);
