@@ -30,7 +30,7 @@ mod sending;
 use crate::guard::{discard, guard};
 use crate::hub::{ConnHandle, LinkKey, Service};
 use crate::output::Output;
-use crate::{Buffer, Conn, Protocol, Reason};
+use crate::{Buffer, Conn, Protocol, Reason, operations};
 use coracle_loop::demux::{Completion, Finished, Handle, Operation, Outcome, Submitted, Token};
 use coracle_loop::{Complete, IdleTimer, Loop, Timer};
 use errand::Errands;
@@ -578,7 +578,7 @@ impl Link {
             self.forget(lp);
             if guard(|| hijacker(lp, self.socket, input)).is_none() {
                 self.service.stats.panics.add(1);
-                lp.operate(Operation::Close { handle: self.socket }, |_, _| ());
+                operations::close(lp, self.socket);
             }
         }
     }

@@ -11,6 +11,7 @@
 //! loop's.
 
 use super::{Link, Pause, Phase, RECEIVED_PIECE, State};
+use crate::operations::is_cancelled;
 use crate::output::Next;
 use crate::rate_limit::{Direction, Gate};
 use crate::{RateGroup, RateLimit, Reason};
@@ -20,9 +21,6 @@ use std::rc::Rc;
 
 /// How much is received at once; as much memory waits with a paced connection.
 const PIECE_BYTES: usize = 16 << 10;
-
-/// The error number of an operation that was cancelled.
-const ECANCELED: i32 = 125;
 
 /// What a paced connection has to ask.
 #[derive(Default)]
@@ -201,7 +199,7 @@ impl Link {
                 bytes.truncate(count);
                 self.received_on_detour(lp, count, |input| input.extend_from_slice(&bytes));
             }
-            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
+            Err(error) if is_cancelled(&error) => {}
             Err(error) => self.abort(Reason::Failed(error)),
         }
         self.settle(lp);

@@ -1,14 +1,12 @@
 //! Bytes in: when a connection is read, and to whom the bytes are shown.
 
 use super::{Link, Pause, Phase, RECEIVED, State};
+use crate::operations::is_cancelled;
 use crate::{Buffer, Reason};
 use coracle_loop::Loop;
 use coracle_loop::demux::{Finished, Lent, Operation, Outcome, Submitted};
 use std::io;
 use std::rc::Rc;
-
-/// The error number of an operation that was cancelled.
-const ECANCELED: i32 = 125;
 
 impl Link {
     pub(crate) fn pause(&self, lp: &Loop, why: Pause) {
@@ -190,7 +188,7 @@ impl Link {
         match result {
             Ok(Outcome::Lent(bytes)) if bytes.is_empty() => self.wire_ended(lp),
             Ok(Outcome::Lent(bytes)) => self.received(lp, bytes),
-            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
+            Err(error) if is_cancelled(&error) => {}
             Err(error) => self.abort(Reason::Failed(error)),
             Ok(other) => unreachable!("a receive does not give {other:?}"),
         }

@@ -14,6 +14,7 @@
 use super::Start;
 use super::backoff::{Backoff, Step};
 use super::spawn::{Recipe, Spawned};
+use crate::operations;
 use coracle_loop::demux::{Operation, Outcome};
 use coracle_loop::{Loop, Timer};
 use rustix::io::Errno;
@@ -246,7 +247,7 @@ impl Crew {
         };
         let crew = Rc::clone(self);
         lp.operate(Operation::Receive { socket, space: vec![0].into() }, move |lp, finished| {
-            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            operations::close(lp, socket);
             if matches!(finished.result, Ok(Outcome::Count(1))) {
                 crew.serves(lp, id);
             }

@@ -140,6 +140,7 @@ suite! {
             h1_task_runs_on_its_connection,
             h1_task_of_a_connection_that_is_gone_falls_back,
             h1_task_of_a_loop_that_is_gone_falls_back,
+            i1_panic_of_a_fallback_ends_nothing_else,
             h4_something_is_done_later_and_every_so_often,
             g2_answers_of_offloaded_work_keep_their_order,
             g2_connection_that_closes_sends_the_answers_first,
