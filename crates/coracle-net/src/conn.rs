@@ -86,7 +86,8 @@ impl Conn<'_> {
     }
 
     /// Closes it: sends what waits, ends our side, waits for the peer to end its own, then closes. Nothing more is
-    /// read. In order, and with a deadline ([`drain`](crate::Settings::drain)).
+    /// read. In order, and with a deadline: the peer has [`write_timeout`](crate::Settings::write_timeout) to take
+    /// a little, and [`drain`](crate::Settings::drain) to end its side when everything is sent.
     pub fn close(&mut self) {
         self.link.close(Reason::Closed);
     }

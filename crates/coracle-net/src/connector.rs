@@ -10,6 +10,7 @@
 //! A pause is drawn at random between half of its length and all of it: a thousand clients that lost the same
 //! server at the same moment do not come back at the same moment.
 
+use crate::operations;
 use coracle_loop::demux::{Address, Handle, Operation, SocketKind, SocketOption};
 use coracle_loop::{Loop, Timer};
 use rustix::io::Errno;
@@ -222,7 +223,7 @@ impl Connecting {
             pause.cancel();
         }
         if let Some(socket) = socket {
-            close(lp, socket);
+            operations::close(lp, socket);
         }
         lp.defer(move |lp| callback(lp, Err(Errno::CANCELED.into())));
     }
@@ -299,7 +300,7 @@ impl Inner {
         match result.and_then(|()| check_peer(lp, socket)) {
             Ok(()) => self.end(lp, Ok(socket)),
             Err(error) => {
-                close(lp, socket);
+                operations::close(lp, socket);
                 self.failed(lp, error);
             }
         }
@@ -345,7 +346,7 @@ fn open(lp: &Loop, address: &Address) -> io::Result<Handle> {
     if address.ip().is_some()
         && let Err(error) = lp.set_option(socket, SocketOption::NoDelay(true))
     {
-        close(lp, socket);
+        operations::close(lp, socket);
         return Err(error);
     }
     Ok(socket)
@@ -360,10 +361,6 @@ fn check_peer(lp: &Loop, socket: Handle) -> io::Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn close(lp: &Loop, handle: Handle) {
-    lp.operate(Operation::Close { handle }, |_, _| ());
 }
 
 fn no_address() -> io::Error {

@@ -22,6 +22,13 @@ pub(crate) fn discard<T>(value: T) -> bool {
     guard(|| drop(value)).is_some()
 }
 
+/// Calls something of the user's that belongs to no connection. A panic of its is told to people, and ends here.
+pub(crate) fn call(what: &str, f: impl FnOnce()) {
+    if guard(f).is_none() {
+        tracing::error!("{what} panicked");
+    }
+}
+
 /// A value that is [discarded](discard) when it is dropped: for one beside another of the user's.
 pub(crate) struct Guarded<T>(Option<T>);
 

@@ -13,7 +13,7 @@ use crate::memory::Share;
 use crate::room::Room;
 use crate::scratch::Scratch;
 use crate::stats::ServiceStats;
-use crate::{Conn, Settings};
+use crate::{Conn, Settings, guard};
 use coracle_loop::{Loop, LoopHandle};
 use slotmap::SlotMap;
 use std::cell::{Cell, RefCell};
@@ -308,7 +308,7 @@ impl Errand {
 impl Drop for Errand {
     fn drop(&mut self) {
         if let Some(gone) = self.gone.take() {
-            gone();
+            guard::call("the fallback of a task for a connection", gone);
         }
     }
 }

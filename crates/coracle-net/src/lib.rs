@@ -13,6 +13,7 @@ mod link;
 mod listen_options;
 mod listener;
 mod memory;
+mod operations;
 mod output;
 mod packet;
 mod placement;

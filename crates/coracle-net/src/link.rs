@@ -8,9 +8,9 @@
 //!          └──────────┴─ abort, error, limit, panic ─┴──────────────────────────────▲
 //! ```
 //!
-//! Draining is what keeps an answer from being lost: a socket that is closed with unread input sends a reset, and
-//! that may overtake what was sent before it. And one that is closed before the end of our side is out may take
-//! some of it along.
+//! Closing takes as long as something is sent, or is on its way to be. Draining is what keeps an answer from being
+//! lost: a socket that is closed with unread input sends a reset, and that may overtake what was sent before it.
+//! And one that is closed before the end of our side is out may take some of it along.
 //!
 //! Callbacks run from [`Link::enter`] and nowhere else, and while one runs, nothing of the link is borrowed. What
 //! a callback asks for (write, close, switch) is noted, and done by [`Link::settle`] when it has returned: so
@@ -30,7 +30,7 @@ mod sending;
 use crate::guard::{discard, guard};
 use crate::hub::{ConnHandle, LinkKey, Service};
 use crate::output::Output;
-use crate::{Buffer, Conn, Protocol, Reason};
+use crate::{Buffer, Conn, Protocol, Reason, operations};
 use coracle_loop::demux::{Completion, Finished, Handle, Operation, Outcome, Submitted, Token};
 use coracle_loop::{Complete, IdleTimer, Loop, Timer};
 use errand::Errands;
@@ -132,7 +132,7 @@ struct Rare {
     next_protocol: Option<Box<dyn Protocol>>,
     hijacker: Option<Hijacker>,
     errands: Errands,
-    /// When closing takes too long.
+    /// When closing takes too long: nothing was sent for a while, or the peer does not end its side.
     deadline: Option<Timer>,
     /// When the peer has taken nothing for too long.
     stalled: Option<Timer>,
@@ -507,12 +507,13 @@ impl Link {
                 let drain = self.service.settings.drain;
                 self.idle.take();
                 let rare = state.rare();
-                if rare.deadline.is_none() {
+                let deadline = rare.deadline.get_or_insert_with(|| {
                     let link = Rc::downgrade(self);
-                    rare.deadline = Some(lp.after(drain, move |lp| Link::too_late(&link, lp)));
-                }
+                    lp.after(drain, move |lp| Link::is_overdue(&link, lp))
+                });
                 let idle = sent && rare.errands.is_empty();
                 if idle {
+                    deadline.rearm(drain); // the peer's time begins when it can have everything
                     state.phase = Phase::Draining;
                     let open = matches!(state.fin, Fin::No | Fin::Wanted);
                     drop(state);
@@ -541,10 +542,15 @@ impl Link {
         }
     }
 
-    fn too_late(link: &Weak<Link>, lp: &Loop) {
-        if let Some(link) = link.upgrade() {
-            link.abort_now(lp, Reason::Deadline);
+    /// It was closed, or has last sent something, a while ago.
+    fn is_overdue(link: &Weak<Link>, lp: &Loop) {
+        let Some(link) = link.upgrade() else { return };
+        let state = link.state.borrow();
+        if state.is_getting_on() {
+            return state.put_off_deadline(link.service.settings.drain);
         }
+        drop(state);
+        link.abort_now(lp, Reason::Deadline);
     }
 
     /// Closes the socket and tells the protocol, once.
@@ -574,7 +580,7 @@ impl Link {
             self.forget(lp);
             if guard(|| hijacker(lp, self.socket, input)).is_none() {
                 self.service.stats.panics.add(1);
-                lp.operate(Operation::Close { handle: self.socket }, |_, _| ());
+                operations::close(lp, self.socket);
             }
         }
     }
@@ -662,6 +668,12 @@ impl State {
         self.rare.as_ref().is_some_and(|rare| rare.hijacker.is_some())
     }
 
+    /// Whether somebody else takes over what was received: another protocol, or who was given the socket.
+    fn is_handed_over(&self) -> bool {
+        let is_switched = self.rare.as_ref().is_some_and(|rare| rare.next_protocol.is_some());
+        is_switched || self.is_hijacked()
+    }
+
     fn has_errands(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| !rare.errands.is_empty())
     }
@@ -676,6 +688,20 @@ impl State {
                 }
                 _ => false,
             }
+    }
+
+    /// Whether it closes, and what it still has to send is not held up by the peer; or is, and the peer has
+    /// [`write_timeout`](crate::Settings::write_timeout) for it.
+    fn is_getting_on(&self) -> bool {
+        let is_watched = self.rare.as_ref().is_some_and(|rare| rare.stalled.is_some());
+        self.phase == Phase::Closing
+            && (is_watched || self.has_errands() || self.waits_to_send() || self.is_reading_file())
+    }
+
+    /// Begins the time anew that a connection has that closes.
+    fn put_off_deadline(&self, drain: Duration) {
+        let deadline = self.rare.as_ref().and_then(|rare| rare.deadline.as_ref());
+        deadline.into_iter().for_each(|deadline| _ = deadline.rearm(drain));
     }
 
     fn abort(&mut self, reason: Reason) {

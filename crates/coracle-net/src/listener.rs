@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌──────── accepted: a connection, here or on another loop
 //!   accept ──┤
-//!            └─ EMFILE ─► close the reserve ─► accept one, close it ─► open the reserve ─► pause ─► accept
+//!            └─ EMFILE ─► close the reserve ─► accept one, close it, and so on ─► pause ─► open the reserve
 //! ```
 //!
 //! A process without descriptors cannot even refuse: whoever connects would hang in the backlog until somebody
@@ -15,7 +15,7 @@ use crate::guard::guard;
 use crate::hub::{Current, Service};
 use crate::link::Link;
 use crate::stats::ServiceStats;
-use crate::{Buffer, Conn, ListenSocket, Protocol, Settings, Stats};
+use crate::{Buffer, Conn, ListenSocket, Protocol, Settings, Stats, operations};
 use coracle_loop::demux::{
     Address, Backend, Completion, Finished, Handle, Interest, Operation, Outcome, SocketKind,
     SocketOption, Submitted, Token,
@@ -37,8 +37,12 @@ const BACKLOG: i32 = 4096;
 /// How many connections over capacity a server tells so at the same time; those above are closed without a word.
 pub(crate) const LIMIT_TURNING_AWAY: usize = 64;
 
+/// How many connections are turned away between two pauses when there are no descriptors.
+const REFUSED_PER_PAUSE: u32 = 64;
+
 const ACCEPTED: u32 = 0;
 const CLOSED: u32 = 1;
+const REFUSED: u32 = 2;
 
 /// What becomes of an accepted socket.
 pub(crate) trait Serve {
@@ -98,6 +102,10 @@ struct State {
     paused: bool,
     /// How long the next pause is.
     pause: Duration,
+    /// How many were turned away since the last pause, for want of descriptors.
+    refused: u32,
+    /// How many of them are being closed: then there is a descriptor again.
+    refusing: u32,
     /// When there was last nothing to serve a connection with; until that is told to be over.
     short: Option<Instant>,
     /// Others accept from the same socket, and must not be kept from it by an operation that waits.
@@ -186,6 +194,8 @@ impl Listener {
             reserve: None,
             paused: false,
             pause: PAUSE,
+            refused: 0,
+            refusing: 0,
             short: None,
             shared: false,
             patient: false,
@@ -292,8 +302,7 @@ impl Inner {
         // Where there is a place for the reserve beside it there are others, too.
         if let Err(error) = self.keep_reserve(lp) {
             self.note_shortage(lp, &error);
-            self.turn_away(lp, socket);
-            return self.pause(lp);
+            return self.turn_away(lp, socket);
         }
         let mut state = self.state.borrow_mut();
         state.pause = PAUSE;
@@ -313,9 +322,20 @@ impl Inner {
         self.state.borrow().patient && !self.serve.has_room()
     }
 
+    /// Closes a connection for want of descriptors; others may be turned away with the one that it had.
     fn turn_away(self: &Rc<Self>, lp: &Loop, socket: Handle) {
         self.serve.turned_away();
-        let _ = lp.submit(Operation::Close { handle: socket }, self, CLOSED);
+        let mut state = self.state.borrow_mut();
+        state.refused += 1;
+        state.refusing += 1;
+        let enough = state.refused >= REFUSED_PER_PAUSE;
+        drop(state);
+        if enough {
+            self.pause(lp);
+        }
+        if let Submitted::Done(_) = lp.submit(Operation::Close { handle: socket }, self, REFUSED) {
+            self.state.borrow_mut().refusing -= 1;
+        }
     }
 
     /// Out of descriptors, most likely.
@@ -326,8 +346,12 @@ impl Inner {
         self.note_shortage(lp, error);
         let mut state = self.state.borrow_mut();
         let Some(reserve) = state.reserve.take() else {
+            let is_refusing = state.refusing > 0;
             drop(state);
-            return self.pause(lp);
+            if !is_refusing {
+                self.pause(lp);
+            }
+            return; // or it goes on when who is turned away is gone
         };
         drop(state);
         // The place is free once this is done; on io_uring that takes a moment.
@@ -356,7 +380,12 @@ impl Inner {
         drop(state);
         let listener = Rc::clone(self); // nobody else may keep it meanwhile
         lp.after(pause, move |lp| {
-            listener.state.borrow_mut().paused = false;
+            let mut state = listener.state.borrow_mut();
+            if state.closed {
+                return;
+            }
+            (state.paused, state.refused) = (false, 0);
+            drop(state);
             if listener.leaves_it_to_others() {
                 return listener.pause(lp);
             }
@@ -394,6 +423,10 @@ impl Inner {
 
 impl Complete for Inner {
     fn complete(self: Rc<Self>, lp: &Loop, tag: u32, completion: Completion) {
+        if tag == REFUSED {
+            self.state.borrow_mut().refusing -= 1;
+            return self.accept(lp);
+        }
         if tag != ACCEPTED {
             return;
         }
@@ -406,7 +439,7 @@ impl Complete for Inner {
             Ok(Outcome::Ready(_)) if self.is_accepting() => return self.accept_ready(lp),
             Ok(Outcome::Ready(_)) => {}
             Ok(other) => unreachable!("an accept does not give {other:?}"),
-            Err(error) if error.raw_os_error() == Some(125) => {} // cancelled: paused, shared, closed
+            Err(error) if operations::is_cancelled(&error) => {} // paused, shared, closed
             Err(error) if !self.state.borrow().closed => return self.failed(lp, &error),
             Err(_) => {}
         }
@@ -463,7 +496,7 @@ pub(crate) fn serve(
                 // Nobody is there for it; the others are none the worse.
                 service.stats.panics.add(1);
                 service.stats.unopened.add(1);
-                lp.operate(Operation::Close { handle: socket }, |_, _| ());
+                operations::close(lp, socket);
             }
         }
         return;
@@ -471,7 +504,7 @@ pub(crate) fn serve(
     service.stats.turned_away.add(1);
     if service.settings.busy_message.is_empty() || service.turning_away() >= LIMIT_TURNING_AWAY {
         service.stats.unopened.add(1);
-        lp.operate(Operation::Close { handle: socket }, |_, _| ());
+        operations::close(lp, socket);
     } else {
         service.begin_turning_away();
         Link::open(lp, service, socket, Box::new(Busy(Rc::clone(service))));
@@ -517,9 +550,38 @@ pub fn attach(
     protocol: impl Protocol,
 ) -> io::Result<crate::ConnHandle> {
     if let Err(error) = settings.check() {
-        lp.operate(Operation::Close { handle: socket }, |_, _| ());
+        operations::close(lp, socket);
         return Err(error);
     }
     let service = Service::new(lp, "attached", settings, Arc::default(), None);
     Ok(Link::open(lp, &service, socket, Box::new(protocol)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn g3_listener_that_is_closed_does_not_go_on_looking_for_room() {
+        /// Never has room.
+        struct Full(Cell<u32>);
+        impl Serve for Full {
+            fn serve(&self, lp: &Loop, socket: Handle) {
+                operations::close(lp, socket);
+            }
+            fn has_room(&self) -> bool {
+                self.0.set(self.0.get() + 1);
+                assert!(self.0.get() < 3, "it is asked for room though it is closed");
+                false
+            }
+        }
+        let lp = Loop::new().expect("a loop");
+        let socket = lp.listen(&"127.0.0.1:0".parse().unwrap(), 1).expect("it listens");
+        let listener = Listener::on(&lp, socket, Arc::default(), Full(Cell::new(0)));
+        listener.be_patient();
+        listener.inner.pause(&lp);
+        listener.close(&lp);
+        lp.run_until_idle().expect("nothing is left to do");
+    }
 }

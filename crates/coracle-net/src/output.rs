@@ -96,6 +96,11 @@ impl Output {
             .is_some_and(|queue| matches!(queue.packets.front(), Some(Packet(Kind::File { .. }))))
     }
 
+    /// Whether a mark is in front: everything before it has been sent, or is being sent.
+    pub(crate) fn is_mark_next(&self) -> bool {
+        matches!(self.front(), Some(Front::Mark))
+    }
+
     /// Adds a packet at the end.
     pub(crate) fn push(&mut self, packet: Packet) {
         if !packet.is_empty() {
@@ -199,10 +204,8 @@ impl Queue {
     }
 
     fn push(&mut self, packet: Packet) {
-        if !packet.is_empty() {
-            self.count(&packet);
-            self.packets.push_back(packet);
-        }
+        self.count(&packet);
+        self.packets.push_back(packet);
     }
 
     fn push_slice(&mut self, bytes: &[u8]) {
@@ -218,21 +221,17 @@ impl Queue {
     }
 
     fn push_first(&mut self, packet: Packet, begun: bool) {
-        if !packet.is_empty() {
-            self.count(&packet);
-            self.packets.push_front(packet);
-            if begun || self.fixed > 0 {
-                self.fixed += 1;
-            }
+        self.count(&packet);
+        self.packets.push_front(packet);
+        if begun || self.fixed > 0 {
+            self.fixed += 1;
         }
     }
 
     fn push_urgent(&mut self, packet: Packet) {
-        if !packet.is_empty() {
-            self.count(&packet);
-            self.packets.insert(self.fixed as usize, packet);
-            self.fixed += 1;
-        }
+        self.count(&packet);
+        self.packets.insert(self.fixed as usize, packet);
+        self.fixed += 1;
     }
 
     fn count(&mut self, packet: &Packet) {

@@ -10,6 +10,9 @@ use std::cell::{Cell, RefCell};
 /// Room for the answers of most callbacks.
 const FIRST_BYTES: usize = 4 << 10;
 
+/// Room that is kept for the next callback. There is more only if more was written by the last.
+const KEPT_BYTES: usize = 64 << 10;
+
 /// What the callback that runs has written, and of which connection it is: others may be written to meanwhile.
 pub(crate) struct Scratch {
     /// Compared, and not followed.
@@ -86,7 +89,16 @@ impl Written {
 
     #[inline]
     pub(crate) fn clear(&mut self) {
+        if self.len > KEPT_BYTES {
+            self.shrink();
+        }
         self.len = 0;
+    }
+
+    /// Gives back what an unusually long answer has needed.
+    #[cold]
+    fn shrink(&mut self) {
+        self.space = Vec::new();
     }
 }
 
@@ -106,6 +118,10 @@ mod tests {
         }
         written.clear();
         assert_eq!(written.as_slice(), b"");
+        assert_eq!(written.space.capacity(), 0, "what was needed once is not kept for ever");
+        written.push(&[0; 60_000]);
+        written.clear();
+        assert_eq!(written.space.len(), KEPT_BYTES, "what is needed often is");
         written.push(b"again");
         assert_eq!(written.as_slice(), b"again");
     }

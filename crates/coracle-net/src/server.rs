@@ -731,6 +731,7 @@ impl Running {
 /// Listens for requests to end, on a loop of its own.
 struct Terminator {
     lp: Loop,
+    /// There when the loop runs: a request that comes before that waits.
     server: Rc<OnceCell<ServerHandle>>,
 }
 
@@ -743,10 +744,7 @@ impl Terminator {
         let lp = builder.build()?;
         let server: Rc<OnceCell<ServerHandle>> = Rc::default();
         let target = Rc::clone(&server);
-        lp.on_terminate(move |lp| match target.get() {
-            Some(server) => server.stop(),
-            None => lp.stop(), // it has not begun
-        })?;
+        lp.on_terminate(move |_| target.get().into_iter().for_each(ServerHandle::stop))?;
         Ok(Terminator { lp, server })
     }
 
@@ -759,7 +757,6 @@ impl Terminator {
             worker.ready(); // the supervisor may ask it to end from here on
         }
         self.lp.run()?;
-        handle.stop(); // if it was asked to end before it had begun
         running.join()
     }
 }

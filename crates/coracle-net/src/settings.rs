@@ -37,7 +37,9 @@ pub struct Settings {
     /// How long output may wait without the peer taking any of it
     /// ([`Reason::SlowReader`](crate::Reason::SlowReader)); `None`: for ever.
     pub write_timeout: Option<Duration>,
-    /// How long a connection that is closed may take to send what waits and to see the peer end its side.
+    /// How long a connection that is closed waits for the peer to end its side, once everything is sent; and how
+    /// long, before that, nothing may happen at all where no other time-out is watching (a layer that waits for
+    /// its peer, output without a [`write_timeout`](Settings::write_timeout)).
     pub drain: Duration,
     /// How many connections the service has on one loop; those above are turned away. How many a whole server has
     /// follows from its [capacity](crate::Server::capacity).

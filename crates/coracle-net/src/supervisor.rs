@@ -10,7 +10,8 @@
 //!   to the supervisor        what it does
 //!   SIGTERM, SIGINT          SIGTERM to all; those that are not gone in time are killed; then it ends
 //!   the same once more       ends at once, and all workers with it
-//!   SIGHUP                   replaces the workers one by one: the new one serves before the old one has to go
+//!   SIGHUP                   replaces the workers one by one: the new one serves before the old one has to go;
+//!                            one that does not begin to serve in time is killed, and tried again later
 //!   SIGUSR1, SIGUSR2         the same to all workers that serve
 //!   SIGKILL                  SIGTERM to all, from the kernel
 //! ```
@@ -28,7 +29,7 @@ use crate::bind::ListenSocket;
 use crate::listen_options::ListenOptions;
 use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Builder, Loop};
-use crew::Crew;
+use crew::{Crew, Times};
 use rustix::process::Signal;
 use spawn::Recipe;
 use std::fmt;
@@ -70,6 +71,7 @@ pub struct Supervisor {
     processes: usize,
     sockets: Vec<ListenSocket>,
     drain: Duration,
+    start_timeout: Duration,
     backend: Option<Backend>,
     start: Option<Start>,
 }
@@ -78,8 +80,14 @@ impl Supervisor {
     /// A supervisor of so many processes, without sockets yet. [`Server::supervise`](crate::Server::supervise)
     /// makes one from a server.
     pub fn new(processes: usize) -> Supervisor {
-        let drain = Duration::from_secs(10);
-        Supervisor { processes, sockets: Vec::new(), drain, backend: None, start: None }
+        Supervisor {
+            processes,
+            sockets: Vec::new(),
+            drain: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(60),
+            backend: None,
+            start: None,
+        }
     }
 
     /// Listens on `addresses`, for the workers.
@@ -107,6 +115,23 @@ impl Supervisor {
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Supervisor {
         self.drain = drain;
+        self
+    }
+
+    /// How long a worker may take until it [serves](crate::Worker::ready); one that takes longer is killed, and
+    /// another is started, as if it had died. Without this, a minute.
+    ///
+    /// ```
+    /// use coracle_net::Supervisor;
+    /// use std::time::Duration;
+    ///
+    /// // Its workers read a large file before they serve.
+    /// let supervisor = Supervisor::new(4).start_timeout(Duration::from_secs(600));
+    /// # let _ = supervisor;
+    /// ```
+    #[must_use]
+    pub fn start_timeout(mut self, timeout: Duration) -> Supervisor {
+        self.start_timeout = timeout;
         self
     }
 
@@ -147,7 +172,8 @@ impl Supervisor {
         let builder = self.backend.map_or_else(Builder::new, |it| Builder::new().backend(it));
         let lp = builder.build()?;
         let recipe = Recipe::new(self.sockets)?;
-        let crew = Crew::new(recipe, self.processes, self.drain, self.start);
+        let times = Times { drain: self.drain, start: self.start_timeout };
+        let crew = Crew::new(recipe, self.processes, times, self.start);
         listen(&lp, &crew)?;
         crew.begin(&lp)?;
         lp.run()

@@ -16,6 +16,7 @@
 
 use crate::connector::cause;
 use crate::guard::guard;
+use crate::operations;
 use coracle_loop::demux::{
     Address, Completion, Finished, Handle, Message, Operation, Outcome, Outgoing, Payload,
     SocketKind, SocketOption, Submitted,
@@ -686,7 +687,7 @@ impl Inner {
         if let Some(pause) = pause {
             pause.cancel();
         }
-        close(lp, self.socket);
+        operations::close(lp, self.socket);
         // Dropped when nothing is borrowed: what callbacks own may use the socket as it goes.
         drop((output, self.on_datagram.take(), self.on_error.take()));
     }
@@ -740,14 +741,10 @@ fn open(
     match set.and_then(|()| prepare(socket)) {
         Ok(()) => Ok(socket),
         Err(error) => {
-            close(lp, socket);
+            operations::close(lp, socket);
             Err(error)
         }
     }
-}
-
-fn close(lp: &Loop, handle: Handle) {
-    lp.operate(Operation::Close { handle }, |_, _| ());
 }
 
 /// Whether an error tells of a datagram that was sent before. The kernel tells it once; the socket is well.

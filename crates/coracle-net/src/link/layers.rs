@@ -25,23 +25,39 @@ use coracle_loop::Loop;
 use coracle_loop::demux::{Finished, Handle, Operation, Outcome, Submitted, Token};
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// How much is offered to a layer at once, coded ahead of the socket, and decoded between two looks at the
 /// protocol.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// How long to wait when the worker pool, which reads files for some kernels, has too much to do.
+const READ_PAUSE: Duration = Duration::from_millis(5);
+
 /// The layers of one connection, the one next to the socket first.
 #[derive(Default)]
 pub(super) struct Layers {
     stages: Vec<Stage>,
-    /// The stage for which a piece of a file is being read.
-    reading: Option<usize>,
+    reading: Reading,
     /// Nothing passes until something is received.
     starved: bool,
     /// The receive that was cancelled last.
     cancelled: Option<Token>,
     /// One has failed and is gone, and those above it: what is written now would go out as it is.
     cut: bool,
+}
+
+/// What becomes of a piece of a file. One at a time is read.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    #[default]
+    Nothing,
+    /// It is being read for this stage.
+    For(usize),
+    /// It is being read for a stage that is gone.
+    ForNobody,
+    /// There was nobody to read it; asked for again soon.
+    Later,
 }
 
 struct Stage {
@@ -343,7 +359,9 @@ impl Link {
             Some(Err(Failure { index, error })) => {
                 // It and those above have nothing more to say; those below end in order.
                 let failed = layers.stages.split_off(index);
-                layers.reading = layers.reading.filter(|reading| *reading < index);
+                if matches!(layers.reading, Reading::For(reader) if reader >= index) {
+                    layers.reading = Reading::ForNobody; // until that has ended: what it gives is nobody else's
+                }
                 layers.look();
                 layers.cut = true;
                 state.rare().layers = Some(layers);
@@ -395,27 +413,30 @@ impl Link {
     fn read_piece(self: &Rc<Self>, lp: &Loop, wanted: &Wanted) -> bool {
         let &Wanted { index, file, offset, count } = wanted;
         let mut state = self.change();
-        let Some(layers) = state.layers().filter(|layers| layers.reading.is_none()) else {
-            return false;
-        };
-        layers.reading = Some(index);
+        let is_free = |layers: &&mut Layers| layers.reading == Reading::Nothing;
+        let Some(layers) = state.layers().filter(is_free) else { return false };
+        layers.reading = Reading::For(index);
         drop(state);
         let space = vec![0; count.min(PIECE_BYTES)].into();
         match lp.submit(Operation::Read { file, offset, space }, self, FILE_READ) {
             Submitted::Pending(_) => false,
-            Submitted::Done(finished) => {
-                self.take_piece(finished);
-                true
-            }
+            Submitted::Done(finished) => self.take_piece(lp, finished),
         }
     }
 
-    fn take_piece(&self, finished: Finished) {
+    /// Takes in a piece of a file that was read. False if it has to be asked for again, later.
+    fn take_piece(self: &Rc<Self>, lp: &Loop, finished: Finished) -> bool {
         let Finished { result, payload } = finished;
         let mut state = self.change();
-        let Some(layers) = state.layers() else { return };
-        let Some(index) = layers.reading.take() else { return };
+        let Some(layers) = state.layers() else { return true };
+        let Reading::For(index) = std::mem::take(&mut layers.reading) else { return true };
         match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                layers.reading = Reading::Later;
+                drop(state);
+                self.read_later(lp);
+                return false;
+            }
             Ok(Outcome::Count(0)) => state.abort(Reason::Failed(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "a file that was being sent became shorter",
@@ -428,24 +449,37 @@ impl Link {
             Ok(other) => unreachable!("a read does not give {other:?}"),
             Err(error) => state.abort(Reason::Failed(error)),
         }
+        true
+    }
+
+    /// Asks again for a piece of a file that nobody could read.
+    #[cold]
+    fn read_later(self: &Rc<Self>, lp: &Loop) {
+        let link = Rc::downgrade(self);
+        lp.after(READ_PAUSE, move |lp| {
+            let Some(link) = link.upgrade() else { return };
+            let mut state = link.change();
+            let Some(layers) = state.layers() else { return };
+            layers.reading = Reading::Nothing;
+            drop(state);
+            link.settle(lp);
+        });
     }
 
     /// A piece of a file was read.
     pub(super) fn file_read(self: &Rc<Self>, lp: &Loop, finished: Finished) {
-        self.take_piece(finished);
+        self.take_piece(lp, finished);
         self.settle(lp); // a mark may have asked for something
     }
 
     // --- In --------------------------------------------------------------------------------------------
 
-    /// Takes in what the socket gave. False if there are no layers to take it.
-    pub(super) fn give_to_layers(&self, give: impl FnOnce(&mut Buffer)) -> bool {
+    /// Takes in what the socket gave.
+    pub(super) fn give_to_layers(&self, give: impl FnOnce(&mut Buffer)) {
         let mut state = self.change();
-        let Some(lowest) = state.layers().and_then(|layers| layers.stages.first_mut()) else {
-            return false;
-        };
-        give(&mut lowest.input);
-        true
+        if let Some(lowest) = state.layers().and_then(|layers| layers.stages.first_mut()) {
+            give(&mut lowest.input);
+        }
     }
 
     /// Decodes what has come, and shows it to the protocol, as long as that wants it.
@@ -472,9 +506,12 @@ impl Link {
         if let Some(lowest) = state.layers().and_then(|layers| layers.stages.first_mut()) {
             lowest.input.settle(); // what the loop has lent goes back
         }
+        let is_judged = state.phase == Phase::Open
+            && (!state.paused.intersects(Pause::HOLDING) || state.is_starved())
+            && !state.is_handed_over();
         drop(state);
         let waiting = waiting + self.input.len();
-        if waiting > self.service.settings.limit_input_bytes && self.is_open() {
+        if waiting > self.service.settings.limit_input_bytes && is_judged {
             return self.abort_now(lp, Reason::InputLimit);
         }
         self.tell_end(lp);
@@ -521,6 +558,12 @@ impl State {
         self.detour && self.rare.as_ref().is_some_and(|rare| rare.layers.is_some())
     }
 
+    /// Whether a file is being read that is to be sent.
+    pub(super) fn is_reading_file(&self) -> bool {
+        let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
+        layers.is_some_and(|layers| matches!(layers.reading, Reading::For(_) | Reading::Later))
+    }
+
     /// Whether a layer is missing that what is written was meant for.
     pub(super) fn is_cut(&self) -> bool {
         let layers = self.rare.as_ref().and_then(|rare| rare.layers.as_ref());
@@ -565,4 +608,56 @@ impl State {
 
 pub(super) fn unsupported(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::Hub;
+    use crate::{Conn, Settings, attach};
+
+    /// Changes nothing.
+    struct Plain;
+
+    impl Layer for Plain {
+        fn receive(
+            &mut self,
+            wire: &mut Buffer,
+            plain: &mut Buffer,
+            _: &mut Vec<u8>,
+        ) -> io::Result<()> {
+            plain.extend_from_slice(wire.take_all());
+            Ok(())
+        }
+
+        fn send(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> io::Result<usize> {
+            wire.extend_from_slice(plain);
+            Ok(plain.len())
+        }
+    }
+
+    #[test]
+    fn i9_piece_of_a_file_for_a_layer_that_is_gone_is_nobody_elses() {
+        let lp = Loop::new().expect("a loop");
+        let (_client, socket) = lp.socket_pair().expect("a pair");
+        let serve = |_: &mut Conn<'_>, _: &mut Buffer| Ok(());
+        let handle = attach(&lp, socket, Settings::default(), serve).expect("a connection");
+        let link = Hub::of(&lp).get(handle.key).expect("it is open");
+        (0..2).for_each(|_| link.push_layer(&lp, Box::new(Plain)));
+        let reading = || link.change().layers().expect("it has layers").reading;
+        link.change().layers().expect("it has layers").reading = Reading::For(1);
+        let fails = |_: &mut Layers, _: &mut Output, _: &mut Buffer| -> Result<(), Failure> {
+            Err(Failure { index: 1, error: io::Error::other("worn out") })
+        };
+        assert!(link.with_layers(fails).is_none());
+        assert_eq!(reading(), Reading::ForNobody, "the place is taken until the read has ended");
+        let wanted = Wanted { index: 0, file: Handle::default(), offset: 0, count: 10 };
+        assert!(!link.read_piece(&lp, &wanted), "one at a time");
+        let (result, payload) = (Ok(Outcome::Count(1)), b"x".to_vec().into());
+        link.take_piece(&lp, Finished { result, payload });
+        assert_eq!(reading(), Reading::Nothing);
+        let mut state = link.change();
+        let lowest = &state.layers().expect("it has layers").stages[0];
+        assert!(lowest.file_piece.is_empty(), "it got what was not for it");
+    }
 }

@@ -11,6 +11,7 @@
 //! loop's.
 
 use super::{Link, Pause, Phase, RECEIVED_PIECE, State};
+use crate::operations::is_cancelled;
 use crate::output::Next;
 use crate::rate_limit::{Direction, Gate};
 use crate::{RateGroup, RateLimit, Reason};
@@ -20,9 +21,6 @@ use std::rc::Rc;
 
 /// How much is received at once; as much memory waits with a paced connection.
 const PIECE_BYTES: usize = 16 << 10;
-
-/// The error number of an operation that was cancelled.
-const ECANCELED: i32 = 125;
 
 /// What a paced connection has to ask.
 #[derive(Default)]
@@ -130,9 +128,9 @@ impl Link {
     /// How much of what waits may be sent now. `None`: nothing, and it will be called.
     pub(super) fn may_send(self: &Rc<Self>, lp: &Loop) -> Option<usize> {
         let mut state = self.change();
-        let waiting = state.output.bytes();
+        let (waiting, is_mark) = (state.output.bytes(), state.output.is_mark_next());
         let Some(pace) = state.pace() else { return Some(usize::MAX) };
-        if waiting == 0 || pace.sending > 0 {
+        if waiting == 0 || is_mark || pace.sending > 0 {
             return Some(0); // marks, at the most
         }
         if pace.waits_to_send {
@@ -201,7 +199,7 @@ impl Link {
                 bytes.truncate(count);
                 self.received_on_detour(lp, count, |input| input.extend_from_slice(&bytes));
             }
-            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
+            Err(error) if is_cancelled(&error) => {}
             Err(error) => self.abort(Reason::Failed(error)),
         }
         self.settle(lp);
@@ -221,6 +219,12 @@ impl State {
             self.detour = self.aborted || self.is_layered();
             self.tidy();
         }
+    }
+
+    /// Whether what it has to send waits for its rate.
+    pub(super) fn waits_to_send(&self) -> bool {
+        let pace = self.rare.as_ref().and_then(|rare| rare.pace.as_ref());
+        pace.is_some_and(|pace| pace.waits_to_send)
     }
 
     /// Whether it receives piece by piece. Who only waits for the end of the stream does not.

@@ -1,14 +1,12 @@
 //! Bytes in: when a connection is read, and to whom the bytes are shown.
 
 use super::{Link, Pause, Phase, RECEIVED, State};
+use crate::operations::is_cancelled;
 use crate::{Buffer, Reason};
 use coracle_loop::Loop;
 use coracle_loop::demux::{Finished, Lent, Operation, Outcome, Submitted};
 use std::io;
 use std::rc::Rc;
-
-/// The error number of an operation that was cancelled.
-const ECANCELED: i32 = 125;
 
 impl Link {
     pub(crate) fn pause(&self, lp: &Loop, why: Pause) {
@@ -165,11 +163,20 @@ impl Link {
     }
 
     /// Keeps what a callback has left for the next one, within limits.
+    ///
+    /// Only who could have taken more is judged by what is left: not who has paused, and is shown the rest later,
+    /// nor who leaves it to somebody else. Nothing is read for those, so that they do not get ever more.
     #[cold]
     fn keep_input(&self, mut input: Buffer) {
         self.calm.set(false);
+        let state = self.state.borrow();
+        if state.phase != Phase::Open {
+            return; // nobody reads it any more
+        }
+        let excused = state.paused.intersects(Pause::HOLDING) || state.is_handed_over();
+        drop(state);
         input.settle();
-        if input.len() > self.service.settings.limit_input_bytes {
+        if input.len() > self.service.settings.limit_input_bytes && !excused {
             self.abort(Reason::InputLimit);
         }
         self.input.put(input);
@@ -181,7 +188,7 @@ impl Link {
         match result {
             Ok(Outcome::Lent(bytes)) if bytes.is_empty() => self.wire_ended(lp),
             Ok(Outcome::Lent(bytes)) => self.received(lp, bytes),
-            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
+            Err(error) if is_cancelled(&error) => {}
             Err(error) => self.abort(Reason::Failed(error)),
             Ok(other) => unreachable!("a receive does not give {other:?}"),
         }

@@ -192,6 +192,7 @@ impl Link {
             let (operation, tag) = match next {
                 Next::Memory(payload) => match self.send_before_file(lp, payload) {
                     Some(payload) => (Operation::Send { socket: self.socket, payload }, SENT),
+                    None if self.state.borrow().aborted => return,
                     None => continue,
                 },
                 Next::Message { payload, descriptors } => {
@@ -382,6 +383,9 @@ impl Link {
         match result {
             Ok(Outcome::Count(count)) => {
                 state.settle_sent(count);
+                if state.phase == Phase::Closing {
+                    state.put_off_deadline(self.service.settings.drain);
+                }
                 let count32 = u32::try_from(count).unwrap_or(u32::MAX);
                 state.turn_bytes = state.turn_bytes.saturating_add(count32);
                 self.service.stats.sent_bytes.add(count as u64);

@@ -5,7 +5,7 @@ use crate::hub::{Hub, LinkKey};
 use crate::placement::Placement;
 use crate::room::Room;
 use crate::stats::ServiceStats;
-use crate::{Conn, ConnHandle, Settings, Stats};
+use crate::{Conn, ConnHandle, Settings, Stats, guard};
 use coracle_loop::demux::{Address, Backend};
 use coracle_loop::{Loop, LoopHandle, PostError};
 use std::fmt;
@@ -310,7 +310,21 @@ impl Drop for End {
         let done = self.done.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let result = if *self.missed.get_mut() { Err(PostError::Full) } else { Ok(()) };
         if let Some(done) = done {
-            done(result);
+            guard::call("what follows a broadcast", || done(result));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i1_panic_of_what_follows_a_broadcast_ends_there() {
+        let done = |result| {
+            assert_eq!(result, Ok(()));
+            std::panic::resume_unwind(Box::new("on purpose"));
+        };
+        drop(End { done: Mutex::new(Some(Box::new(done))), missed: AtomicBool::new(false) });
     }
 }

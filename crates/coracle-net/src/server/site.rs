@@ -5,8 +5,8 @@ use crate::hub::{Current, Hub, Service};
 use crate::listener::{Listener, Local, Serve, serve};
 use crate::placement::{Chooser, Placement};
 use crate::stats::ServiceStats;
-use crate::{Protocol, Reason, Settings, Worker};
-use coracle_loop::demux::{Address, Descriptor, Handle, Operation};
+use crate::{Protocol, Reason, Settings, Worker, operations};
+use coracle_loop::demux::{Address, Descriptor, Handle};
 use coracle_loop::{Loop, LoopHandle, Timer};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -132,7 +132,7 @@ impl Site {
             // It was handed over too late: those who are here have been told already.
             current.stats.turned_away.add(1);
             current.stats.unopened.add(1);
-            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            operations::close(lp, socket);
             return;
         }
         let make = &self.specs[service].make;
@@ -150,7 +150,7 @@ impl Site {
         }
         *self.deadline.borrow_mut() = Some(lp.after(drain, Site::abort_connections));
         for (_, socket) in self.sockets.take() {
-            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            operations::close(lp, socket);
         }
         // What was accepted already is served, and told like the others.
         let listeners = self.listeners.take();
@@ -219,7 +219,7 @@ impl Serve for Spread {
         let Some(site) = self.site.upgrade() else { return };
         let Ok(peer) = lp.peer_address(socket) else {
             // Gone before it was served.
-            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            operations::close(lp, socket);
             return;
         };
         let index = self.chooser.borrow_mut().choose(&peer);
@@ -243,7 +243,11 @@ impl Serve for Spread {
                 }
             }
             Ok(_) => unreachable!("a server has descriptors of the operating system"),
-            Err(error) => tracing::warn!("cannot hand a connection over: {error}"),
+            Err(error) => {
+                tracing::warn!("cannot hand a connection over: {error}");
+                self.stats.turned_away.add(1);
+                operations::close(lp, socket);
+            }
         }
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //!   spawn ──► Starting ──ready──► Serving ──dismissed──► Leaving ──► gone
 //!                │                   │                      └─ too slow: killed
-//!                └───────────────────┴── dies: its post is filled again, after a pause
+//!                ├───────────────────┴── dies: its post is filled again, after a pause
+//!                └─ too slow: killed
 //! ```
 //!
 //! A worker fills a post. A post may have two for a while: one that serves, and its successor, which is of a later
@@ -13,6 +14,7 @@
 use super::Start;
 use super::backoff::{Backoff, Step};
 use super::spawn::{Recipe, Spawned};
+use crate::operations;
 use coracle_loop::demux::{Operation, Outcome};
 use coracle_loop::{Loop, Timer};
 use rustix::io::Errno;
@@ -30,9 +32,17 @@ const GRACE: Duration = Duration::from_secs(2);
 /// When to ask again for the end of a worker, when there was no descriptor left to ask with.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long workers may take.
+pub(super) struct Times {
+    /// To end their connections when they are asked to end.
+    pub(super) drain: Duration,
+    /// To begin to serve.
+    pub(super) start: Duration,
+}
+
 pub(super) struct Crew {
     recipe: Recipe,
-    drain: Duration,
+    times: Times,
     state: RefCell<State>,
 }
 
@@ -64,7 +74,7 @@ struct Member {
     generation: u64,
     started: Instant,
     stage: Stage,
-    /// When it is killed, if it is leaving.
+    /// When it is killed, if it is starting or leaving.
     deadline: Option<Timer>,
 }
 
@@ -79,13 +89,13 @@ impl Crew {
     pub(super) fn new(
         recipe: Recipe,
         processes: usize,
-        drain: Duration,
+        times: Times,
         start: Option<Start>,
     ) -> Rc<Crew> {
         let posts = (0..processes).map(|_| Post { backoff: Backoff::new(), pause: None }).collect();
         let state =
             State { posts, workers: Vec::new(), generation: 0, next_id: 0, stopping: false, start };
-        Rc::new(Crew { recipe, drain, state: RefCell::new(state) })
+        Rc::new(Crew { recipe, times, state: RefCell::new(state) })
     }
 
     /// Starts the first workers: all, or none.
@@ -113,6 +123,7 @@ impl Crew {
         }
         let ids: Vec<u64> = state.workers.iter().map(|worker| worker.id).collect();
         drop(state);
+        self.recipe.close(); // who comes now is refused when the workers have closed theirs, and does not wait
         tracing::info!("asking {} to end", count(ids.len()));
         for &id in &ids {
             self.dismiss(lp, id);
@@ -188,6 +199,8 @@ impl Crew {
         let mut state = self.state.borrow_mut();
         let id = state.next_id;
         state.next_id += 1;
+        let crew = Rc::clone(self);
+        let deadline = lp.after(self.times.start, move |_| crew.is_too_slow(id));
         let member = Member {
             id,
             pid,
@@ -196,7 +209,7 @@ impl Crew {
             generation: state.generation,
             started: Instant::now(),
             stage: Stage::Starting,
-            deadline: None,
+            deadline: Some(deadline),
         };
         state.workers.push(member);
         drop(state);
@@ -234,7 +247,7 @@ impl Crew {
         };
         let crew = Rc::clone(self);
         lp.operate(Operation::Receive { socket, space: vec![0].into() }, move |lp, finished| {
-            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+            operations::close(lp, socket);
             if matches!(finished.result, Ok(Outcome::Count(1))) {
                 crew.serves(lp, id);
             }
@@ -249,6 +262,7 @@ impl Crew {
             return; // dismissed before it began
         }
         worker.stage = Stage::Serving;
+        worker.set_deadline(None);
         let post = worker.post;
         let of_post = state.workers.iter().filter(|it| it.post == post && it.id != id);
         let replaced: Vec<u64> = of_post.map(|worker| worker.id).collect();
@@ -276,14 +290,25 @@ impl Crew {
         worker.stage = Stage::Leaving;
         worker.signal(Signal::TERM);
         let crew = Rc::clone(self);
-        worker.deadline = Some(lp.after(self.drain + GRACE, move |_| crew.kill(id)));
+        let time = self.times.drain.saturating_add(GRACE);
+        worker.set_deadline(Some(lp.after(time, move |_| crew.kill(id))));
+    }
+
+    /// The time of a worker that was to begin to serve is over. Its post is filled again when it is gone.
+    fn is_too_slow(&self, id: u64) {
+        let state = self.state.borrow();
+        if let Some(worker) = state.workers.iter().find(|worker| worker.id == id) {
+            let time = self.times.start;
+            tracing::warn!("{} does not serve after {time:?}: killed", worker.name());
+            worker.signal(Signal::KILL);
+        }
     }
 
     /// The time of a worker that was asked to end is over.
     fn kill(&self, id: u64) {
         let state = self.state.borrow();
         if let Some(worker) = state.workers.iter().find(|worker| worker.id == id) {
-            let time = self.drain + GRACE;
+            let time = self.times.drain.saturating_add(GRACE);
             tracing::warn!("{} does not end in {time:?}: killed", worker.name());
             worker.signal(Signal::KILL);
         }
@@ -293,10 +318,11 @@ impl Crew {
     fn ended(self: &Rc<Self>, lp: &Loop, id: u64, status: Option<ExitStatus>) {
         let mut state = self.state.borrow_mut();
         let Some(at) = state.workers.iter().position(|worker| worker.id == id) else { return };
-        let worker = state.workers.swap_remove(at);
-        if let Some(deadline) = &worker.deadline {
-            deadline.cancel();
-        }
+        let mut worker = state.workers.swap_remove(at);
+        worker.set_deadline(None);
+        // Who never served has died of its start, however long that took.
+        let is_started = worker.stage != Stage::Starting;
+        let lived = if is_started { worker.started.elapsed() } else { Duration::ZERO };
         let how = status.map_or("nobody knows how".to_owned(), |status| status.to_string());
         let what = format!("{} ended: {how}", worker.name());
         if worker.stage == Stage::Leaving {
@@ -313,7 +339,7 @@ impl Crew {
         drop(state);
         match worker.stage {
             Stage::Leaving => {}
-            _ if vacant => self.fill_later(lp, post, worker.started.elapsed(), &what),
+            _ if vacant => self.fill_later(lp, post, lived, &what),
             _ => tracing::warn!("{what}; its successor is on its way"),
         }
     }
@@ -333,6 +359,13 @@ impl State {
 impl Member {
     fn name(&self) -> String {
         format!("worker {} (process {})", self.post, self.pid)
+    }
+
+    /// Has it another time to be killed, or none.
+    fn set_deadline(&mut self, deadline: Option<Timer>) {
+        if let Some(before) = std::mem::replace(&mut self.deadline, deadline) {
+            before.cancel();
+        }
     }
 
     fn signal(&self, signal: Signal) {

@@ -6,6 +6,7 @@ use crate::worker::{READY, SOCKETS, SUPERVISOR, WORKER};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,7 +20,7 @@ pub(super) struct Recipe {
     program: PathBuf,
     /// The first is the name under which it was called.
     arguments: Vec<OsString>,
-    sockets: Vec<ListenSocket>,
+    sockets: RefCell<Vec<ListenSocket>>,
 }
 
 /// A worker that was started.
@@ -37,7 +38,16 @@ impl Recipe {
     /// later workers run.
     pub(super) fn new(sockets: Vec<ListenSocket>) -> io::Result<Recipe> {
         let program = std::env::current_exe()?;
-        Ok(Recipe { program, arguments: std::env::args_os().collect(), sockets })
+        Ok(Recipe {
+            program,
+            arguments: std::env::args_os().collect(),
+            sockets: RefCell::new(sockets),
+        })
+    }
+
+    /// Closes the sockets. No worker is started after this.
+    pub(super) fn close(&self) {
+        drop(self.sockets.take());
     }
 
     /// Starts worker `index`. It ends with the calling thread.
@@ -53,14 +63,15 @@ impl Recipe {
         // Ctrl-C goes to a whole group. A worker would hear of it twice, from the terminal and from here, and the
         // second request ends a process at once.
         command.process_group(0);
+        let sockets = self.sockets.borrow();
         let numbers: Vec<String> =
-            self.sockets.iter().map(|socket| socket.as_fd().as_raw_fd().to_string()).collect();
+            sockets.iter().map(|socket| socket.as_fd().as_raw_fd().to_string()).collect();
         command.env(SOCKETS, numbers.join(","));
         command.env(READY, told.as_raw_fd().to_string());
         command.env(WORKER, index.to_string());
         command.env(SUPERVISOR, getpid().as_raw_nonzero().to_string());
         let passed: Vec<BorrowedFd<'_>> =
-            self.sockets.iter().map(AsFd::as_fd).chain([told.as_fd()]).collect();
+            sockets.iter().map(AsFd::as_fd).chain([told.as_fd()]).collect();
         let mut child = pass_on(&mut command, &passed)?;
         match open(&child) {
             Ok(process) => Ok(Spawned { pid: child.id(), process, ready }),

@@ -4,7 +4,7 @@ use crate::harness::Harness;
 use crate::peers::{Notes, Noting, Pair, echo};
 use coracle_loop::demux::Operation;
 use coracle_net::{Settings, attach};
-use std::net::Shutdown;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -153,5 +153,114 @@ pub(crate) fn g9_loop_that_is_dropped_tells_its_connections(h: &Harness) {
     attach(&lp, server, Settings::default(), noting).expect("attach");
     drop(lp);
     assert_eq!(*notes.borrow(), ["open", "close: its loop is gone"]);
-    let _ = (Operation::Close { handle: server }, Shutdown::Both);
+}
+
+/// Much less time to close than the cases below take.
+fn impatient() -> Settings {
+    let drain = Duration::from_millis(20);
+    Settings { drain, limit_output_bytes: 64 << 20, ..Settings::default() }
+}
+
+pub(crate) fn e12_long_answer_is_whole_however_late_it_is_taken(h: &Harness) {
+    let len = if h.is_simulated() { 1 << 20 } else { 16 << 20 }; // more than sockets take
+    let answer: Vec<u8> = (0..len).map(|at| (at * 31 % 251) as u8).collect();
+    let whole = answer.clone();
+    let pair = Pair::new(h, impatient(), move |conn, input| {
+        input.take_all();
+        conn.write(answer.clone());
+        conn.close();
+        Ok(())
+    });
+    pair.send(b"x");
+    pair.end();
+    let mut all = Vec::new();
+    loop {
+        h.run_for(Duration::from_millis(50));
+        let piece = h.receive(pair.client, len / 4);
+        if piece.is_empty() {
+            break;
+        }
+        all.extend(piece);
+    }
+    assert!(all == whole, "{} bytes of {len}", all.len());
+    assert_eq!(pair.over(), ["open", "data", "close: closed"]);
+}
+
+pub(crate) fn e12_work_under_way_is_waited_for(h: &Harness) {
+    let pair = Pair::new(h, impatient(), |conn, input| {
+        input.take_all();
+        conn.offload(
+            || std::thread::sleep(Duration::from_millis(200)),
+            |conn, _| {
+                conn.write("done");
+                Ok(())
+            },
+        )?;
+        Ok(())
+    });
+    pair.send(b"x");
+    pair.end();
+    assert_eq!(pair.receive_all(), b"done");
+    assert_eq!(pair.over(), ["open", "data", "end", "close: closed"]);
+}
+
+pub(crate) fn e12_peer_that_takes_nothing_meets_a_deadline_all_the_same(h: &Harness) {
+    // The one there is: that of writing, or, without it, that of closing.
+    let write_timeout = Some(Duration::from_millis(40));
+    let late = "close: the peer does not read what is sent to it";
+    let never = "close: it did not end in time";
+    for (write_timeout, expected) in [(write_timeout, late), (None, never)] {
+        let settings = Settings { write_timeout, ..impatient() };
+        let pair = Pair::new(h, settings, |conn, input| {
+            input.take_all();
+            conn.write(vec![b'a'; 32 << 20]);
+            conn.close();
+            Ok(())
+        });
+        pair.send(b"x");
+        assert_eq!(pair.over().last().unwrap(), expected);
+        pair.close();
+    }
+}
+
+pub(crate) fn e5_what_nobody_reads_any_more_does_not_count(h: &Harness) {
+    // What is behind the request is more than may wait; but it is not waiting for this protocol.
+    let settings = || Settings { limit_input_bytes: 10, ..Settings::default() };
+    let request = [b'r'; 500];
+    let pair = Pair::new(h, settings(), |conn, input| {
+        input.take_exact(1);
+        conn.write("answer");
+        conn.close();
+        Ok(())
+    });
+    pair.send(&request);
+    assert_eq!(pair.receive_all(), b"answer");
+    pair.close();
+    assert_eq!(pair.over().last().unwrap(), "close: closed");
+
+    let taken = Rc::new(Cell::new(0));
+    let count = Rc::clone(&taken);
+    let pair = Pair::new(h, settings(), move |conn, input| {
+        input.take_exact(1);
+        conn.write("yours");
+        let count = Rc::clone(&count);
+        conn.hijack(move |lp, socket, input| {
+            count.set(input.len());
+            lp.operate(Operation::Close { handle: socket }, |_, _| ());
+        });
+        Ok(())
+    });
+    pair.send(&request);
+    assert_eq!(pair.receive(5), "yours");
+    h.run_until(&taken, |taken| taken.get() > 10);
+
+    let pair = Pair::new(h, settings(), |conn, input| {
+        input.take_exact(1);
+        conn.write("next");
+        conn.switch(echo);
+        Ok(())
+    });
+    pair.send(&request);
+    assert_eq!(pair.receive(4), "next");
+    assert_eq!(pair.receive(499).len(), 499, "the next one takes the rest");
 }

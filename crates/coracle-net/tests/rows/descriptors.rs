@@ -38,11 +38,20 @@ fn run_out(h: &Harness) {
     let mut sockets: Vec<Handle> = (0..CLIENTS + 1).map(|_| socket(h)).collect();
     let late = sockets.pop().expect("one more than come at once");
     let before = (!h.is_simulated()).then(lower_limit);
+    let start = h.lp.now();
 
     let clients: Vec<Rc<Caller>> =
         sockets.into_iter().map(|socket| Caller::call(h, socket, &address)).collect();
     let turned_away = listener.clone();
     h.run_until(&turned_away, |listener| listener.stats().turned_away >= 2);
+    if h.is_simulated() {
+        // All of them, and not one after each pause.
+        h.run_until(&turned_away, |listener| {
+            listener.stats().turned_away == (CLIENTS - ROOM) as u64
+        });
+        let after = h.lp.now() - start;
+        assert!(after < Duration::from_millis(500), "{after:?}");
+    }
     let clients = Rc::new(clients);
     h.run_until(&clients, |clients| clients.iter().filter(|it| it.is_served()).count() == ROOM);
     assert_eq!(listener.stats().opened, ROOM as u64, "as many as there is room for");

@@ -498,3 +498,25 @@ pub(crate) fn write_then_is_called_when_everything_before_it_is_sent(h: &Harness
     assert!(all.ends_with(b"abc"));
     let _ = Reason::Closed;
 }
+
+pub(crate) fn e2_nothing_follows_a_head_that_could_not_be_sent(h: &Harness) {
+    const RESET: i32 = 104;
+    let h = &h.simulated(Faults::none());
+    let path = std::path::PathBuf::from("/head/file");
+    h.kernel().add_file(&path, pattern(10_000));
+    let options = OpenOptions { read: true, ..OpenOptions::default() };
+    let opened = h.operate(Operation::Open { path, options });
+    let Ok(Outcome::Opened(file)) = opened.result else { panic!("{opened:?}") };
+    let kernel = h.kernel().clone();
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        conn.write("head");
+        conn.write(Packet::file(file, 0, 10_000));
+        kernel.fail_nth(kernel.operations() + 1, RESET);
+        Ok(())
+    });
+    pair.send(b"x");
+    assert_eq!(pair.receive_all(), b"", "a file without its head");
+    let notes = pair.over();
+    assert!(notes.last().unwrap().starts_with("close: failed: "), "{notes:?}");
+}

@@ -4,6 +4,7 @@ use crate::harness::Harness;
 use crate::peers::{Notes, Noting, Pair, echo};
 use crate::sample_layers::{Frames, Handshake, Xor, frame, frames, pattern, unframe, xor};
 use coracle_loop::Loop;
+use coracle_loop::demux::sim::Faults;
 use coracle_loop::demux::{Handle, OpenOptions, Operation, Outcome};
 use coracle_net::{
     Buffer, Conn, Layer, Layered, Listener, Packet, Protocol, RateLimit, Settings, attach,
@@ -665,4 +666,28 @@ pub(crate) fn i9_layer_and_rate_go_together(h: &Harness) {
     send_all(&h.lp, client, [frames(&whole), frame(b"")].concat());
     let all = h.receive(client, usize::MAX >> 1);
     assert!(unframe(&all) == whole);
+}
+
+pub(crate) fn e2_file_that_nobody_can_read_now_is_read_later(h: &Harness) {
+    const AGAIN: i32 = 11;
+    let h = &h.simulated(Faults::none());
+    let path = std::path::PathBuf::from("/layers/file");
+    let content = pattern(300_000);
+    h.kernel().add_file(&path, content.clone());
+    let options = OpenOptions { read: true, ..OpenOptions::default() };
+    let opened = h.operate(Operation::Open { path, options });
+    let Ok(Outcome::Opened(file)) = opened.result else { panic!("{opened:?}") };
+    let kernel = h.kernel().clone();
+    let pair = layered(h, Settings::default(), Xor, move |conn, input| {
+        input.take_all();
+        conn.write(Packet::file(file, 0, 300_000));
+        conn.close();
+        kernel.fail_nth(kernel.operations() + 1, AGAIN); // as a worker pool that is full
+        Ok(())
+    });
+    pair.send(b"x");
+    let all = xor(&pair.receive_all());
+    assert!(all == content, "{} bytes", all.len());
+    pair.close();
+    assert_eq!(pair.over().last().unwrap(), "close: closed");
 }

@@ -93,6 +93,10 @@ suite! {
             e12_answer_survives_unread_input,
             e12_peer_that_never_ends_meets_the_deadline,
             e12_abort_throws_away_what_waits,
+            e12_long_answer_is_whole_however_late_it_is_taken,
+            e12_work_under_way_is_waited_for,
+            e12_peer_that_takes_nothing_meets_a_deadline_all_the_same,
+            e5_what_nobody_reads_any_more_does_not_count,
             f13_half_close_is_answered_fifty_times,
             f13_our_side_can_end_first,
             i1_reset_is_told_once,
@@ -104,6 +108,7 @@ suite! {
             e6_full_connection_is_read_if_asked_for,
             e7_end_that_comes_during_a_pause_is_told_after_the_input,
             e7_what_was_left_is_shown_again_though_nothing_is_read,
+            e7_peer_that_is_ahead_of_a_paused_protocol_is_not_punished,
             connection_in_its_own_callback_is_out_of_reach,
             connection_reaches_another_of_its_loop,
             h1_callback_does_something_with_another_connection,
@@ -136,6 +141,7 @@ suite! {
             h1_task_runs_on_its_connection,
             h1_task_of_a_connection_that_is_gone_falls_back,
             h1_task_of_a_loop_that_is_gone_falls_back,
+            i1_panic_of_a_fallback_ends_nothing_else,
             h4_something_is_done_later_and_every_so_often,
             g2_answers_of_offloaded_work_keep_their_order,
             g2_connection_that_closes_sends_the_answers_first,
@@ -207,7 +213,11 @@ suite! {
         conversation::{ i4_input_and_touch_put_it_off }
         moments::{ e7_end_is_not_told_before_the_bytes_that_came_before_it }
         descriptors::{ f9_server_at_the_edge_of_its_limit_does_not_flood_the_log }
-        flow::{ e6_stalled_reader_is_closed_on_time }
+        flow::{
+            e6_stalled_reader_is_closed_on_time,
+            e2_nothing_follows_a_head_that_could_not_be_sent,
+        }
+        layers::{ e2_file_that_nobody_can_read_now_is_read_later }
         rates::{
             e8_sending_keeps_to_the_rate,
             e8_many_small_packets_keep_to_the_rate,
@@ -220,6 +230,7 @@ suite! {
             e8_group_receives_by_its_rate,
             e8_silence_saves_up_one_burst_and_no_more,
             e8_limit_can_be_changed_and_taken_away,
+            e8_mark_is_called_when_what_is_before_it_is_sent,
         }
     }
 }

@@ -166,3 +166,34 @@ pub(crate) fn h1_callback_does_something_with_another_connection(h: &Harness) {
         ["Some((true, true)) None None", "Some((true, false)) None None", "None None None"];
     assert_eq!(*notes.borrow(), expected);
 }
+
+pub(crate) fn e7_peer_that_is_ahead_of_a_paused_protocol_is_not_punished(h: &Harness) {
+    // One message at a time, and a pause after each. Much more than may wait has come by then.
+    const MESSAGES: usize = 64;
+    let settings = Settings { limit_input_bytes: 2000, ..Settings::default() };
+    let count = Rc::new(Cell::new(0));
+    let taken = Rc::clone(&count);
+    let pair = Pair::new(h, settings, move |conn, input| {
+        if input.take_exact(1000).is_none() {
+            return Ok(());
+        }
+        taken.set(taken.get() + 1);
+        conn.pause();
+        let handle = conn.handle();
+        conn.lp().after(Duration::from_millis(1), move |lp| {
+            handle.with(lp, |conn| conn.resume());
+        });
+        Ok(())
+    });
+    let payload = vec![b'm'; MESSAGES * 1000].into();
+    h.lp.operate(Operation::Send { socket: pair.client, payload }, |_, _| ());
+    let (notes, all) = (Rc::clone(&pair.notes), Rc::clone(&count));
+    h.run_until(&all, move |count| count.get() == MESSAGES || notes.borrow().len() > 2);
+    assert_eq!((count.get(), pair.notes.borrow().len()), (MESSAGES, 2), "{:?}", pair.notes);
+    // Who is not paused, and leaves so much, has a message that is too long.
+    let settings = Settings { limit_input_bytes: 2000, ..Settings::default() };
+    let pair = Pair::new(h, settings, |_, _| Ok(()));
+    pair.send(&vec![b'm'; 3000]);
+    let notes = pair.over();
+    assert_eq!(notes.last().unwrap(), "close: the peer sent more than any message may have");
+}

@@ -328,3 +328,23 @@ pub(crate) fn e8_limit_of_others_does_not_slow_a_connection(h: &Harness) {
     });
     h.receive(slow, 100);
 }
+
+pub(crate) fn e8_mark_is_called_when_what_is_before_it_is_sent(h: &Harness) {
+    // A byte a second, and a hundred to begin with: what is behind the mark takes long.
+    let limit = RateLimit { burst_bytes: 100, ..sending(1) };
+    let (client, server, _) = limited(h, limit, false);
+    let called = Rc::new(Cell::new(false));
+    let flag = Rc::clone(&called);
+    let after = time(h, || {
+        with(h, &server, move |conn| {
+            conn.write_then(pattern(100), move |_| {
+                flag.set(true);
+                Ok(())
+            });
+            conn.write(pattern(1000));
+        });
+        h.run_until(&called, |called| called.get());
+    });
+    assert_between(after, 0.0, 0.5);
+    assert!(h.receive(client, 100) == pattern(100));
+}

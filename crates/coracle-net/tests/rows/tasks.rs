@@ -179,3 +179,23 @@ pub(crate) fn h4_something_is_done_later_and_every_so_often(h: &Harness) {
     assert!(h.lp.now() - start >= LATER, "not early");
     assert_eq!((text.matches("tick ").count(), text.matches("later ").count()), (3, 1), "{text}");
 }
+
+pub(crate) fn i1_panic_of_a_fallback_ends_nothing_else(h: &Harness) {
+    let gone = Pair::new(h, Settings::default(), echo);
+    gone.close();
+    gone.over();
+    h.run_for(Duration::from_millis(1));
+    let other = Pair::new(h, Settings::default(), echo);
+    let called = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&called);
+    gone.server.run(
+        |_| Ok(()),
+        move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::panic::resume_unwind(Box::new("on purpose"));
+        },
+    );
+    h.run_until(&called, |called| called.load(Ordering::SeqCst) == 1);
+    other.send(b"still there");
+    assert_eq!(other.receive(11), "still there");
+}

@@ -239,6 +239,41 @@ pub(crate) fn successor_that_cannot_serve_replaces_nobody(test: &Test) {
     subject.connect().expect_echo("hello");
 }
 
+pub(crate) fn successor_that_never_serves_is_killed_and_tried_again(test: &Test) {
+    let sandbank = test.path("sandbank");
+    // Long enough for those that do begin to serve, however busy the machine.
+    let start_timeout = Duration::from_secs(3);
+    let plan = Plan { processes: 1, sandbank: Some(&sandbank), start_timeout, ..Plan::USUAL };
+    let subject = serving(test, plan);
+    let workers = subject.workers();
+    std::fs::write(&sandbank, "").unwrap();
+    subject.signal(Signal::HUP);
+    subject.await_logged("does not serve after 3s: killed");
+    std::fs::remove_file(&sandbank).unwrap();
+    subject.await_logged("ended: signal: 9 (SIGKILL); the next is started in 100ms");
+    subject.await_replacement(&workers);
+    subject.connect().expect_echo("hello");
+}
+
+pub(crate) fn time_to_end_may_be_without_end(test: &Test) {
+    let mut subject = serving(test, Plan { drain: Duration::MAX, ..Plan::USUAL });
+    assert_eq!(subject.end().code(), Some(0));
+}
+
+pub(crate) fn nobody_can_connect_while_it_ends(test: &Test) {
+    let mut subject = serving(test, Plan { linger: PATIENCE, ..Plan::USUAL });
+    let clients: Vec<Client> = (0..3).map(|_| subject.connect()).collect();
+    subject.signal(Signal::TERM);
+    // It waits for those who are there: nobody else is kept waiting.
+    subject.eventually("refused", || {
+        // Those that came before all sockets were closed are reset: one may have to be tried again.
+        TcpStream::connect(&subject.address).is_err()
+    });
+    assert!(!is_gone(subject.pid()), "it waits for its connections");
+    drop(clients);
+    assert_eq!(subject.wait().code(), Some(0));
+}
+
 pub(crate) fn killed_supervisor_takes_its_workers_along(test: &Test) {
     let mut subject = serving(test, Plan::USUAL);
     let workers = subject.workers();

@@ -32,6 +32,9 @@ macro_rules! suite {
             second_request_to_end_ends_all_at_once
             hang_up_replaces_all_without_losing_a_connection
             successor_that_cannot_serve_replaces_nobody
+            successor_that_never_serves_is_killed_and_tried_again
+            time_to_end_may_be_without_end
+            nobody_can_connect_while_it_ends
             killed_supervisor_takes_its_workers_along
             user_signals_are_passed_on
             socket_that_nobody_asks_for_is_closed_with_a_warning

@@ -43,6 +43,12 @@ pub(crate) struct Plan<'a> {
     pub(crate) doomed: Option<usize>,
     /// Workers die at once while there is this file.
     pub(crate) obstacle: Option<&'a Path>,
+    /// Workers never serve while there is this file.
+    pub(crate) sandbank: Option<&'a Path>,
+    /// How long a worker may take until it serves.
+    pub(crate) start_timeout: Duration,
+    /// How long a worker waits for a peer to end its side.
+    pub(crate) linger: Duration,
     /// The supervisor listens there too, and no worker does.
     pub(crate) unwanted: Option<&'a str>,
     /// A worker supervises too, which is wrong.
@@ -58,6 +64,9 @@ impl Plan<'_> {
         room: usize::MAX,
         doomed: None,
         obstacle: None,
+        sandbank: None,
+        start_timeout: PATIENCE,
+        linger: Duration::from_secs(5),
         unwanted: None,
         nested: false,
     };
@@ -98,8 +107,14 @@ fn be(plan: &Plan<'_>) -> io::Result<()> {
         if plan.doomed == Some(worker.index()) || plan.obstacle.is_some_and(Path::exists) {
             std::process::exit(7);
         }
+        if plan.sandbank.is_some_and(Path::exists) {
+            loop {
+                thread::sleep(PATIENCE);
+            }
+        }
     }
-    let settings = Settings { limit_connections: plan.room, ..Settings::default() };
+    let limits = Settings { limit_connections: plan.room, ..Settings::default() };
+    let settings = Settings { drain: plan.linger, ..limits };
     let server = Server::bind(plan.listen)?.loops(plan.loops).drain(plan.drain).settings(settings);
     if Worker::current().is_some() && !plan.nested {
         let listen = |lp: &coracle_loop::Loop, _: usize| {
@@ -115,7 +130,7 @@ fn be(plan: &Plan<'_>) -> io::Result<()> {
     if let Some(unwanted) = plan.unwanted {
         supervisor = supervisor.bind(unwanted, &ListenOptions::new())?;
     }
-    supervisor.on_start(|_| say("serving")).run()
+    supervisor.start_timeout(plan.start_timeout).on_start(|_| say("serving")).run()
 }
 
 /// The time on a clock that all processes share.
