@@ -23,7 +23,7 @@ const OPERATIONS: [(&str, Operation, f64); 7] = [
     ("yield_now", yields, 127.0),
     ("park + unpark, there and back", parks, 495.0),
     ("message from hand to hand", messages_from_hand_to_hand, 875.0),
-    ("message by a buffer", messages_by_a_buffer, 340.0),
+    ("message by a buffer", messages_by_a_buffer, 345.0),
     ("message there and back", messages_there_and_back, 1_780.0),
     ("mutex that is handed over, twice", mutexes, 1_360.0),
 ];
