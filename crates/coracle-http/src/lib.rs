@@ -47,9 +47,11 @@ mod server;
 mod service;
 mod settings;
 mod site;
+pub mod sse;
 mod stats;
 mod styles;
 mod upload;
+pub mod ws;
 
 // What an application needs on top of them.
 mod cookies;
