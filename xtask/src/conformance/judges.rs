@@ -42,6 +42,14 @@ pub(super) const JUDGES: &[Judge] = &[
         run: h11,
     },
     Judge {
+        name: "websocket",
+        present: &[PYTHON, "-c", "import websockets, wsproto"],
+        package: "python3-websockets python3-wsproto",
+        quick: true,
+        every_backend: false,
+        run: websocket,
+    },
+    Judge {
         name: "ab",
         present: &["ab", "-V"],
         package: "apache2-utils",
@@ -142,9 +150,18 @@ fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
 }
 
 fn h11(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "strict_peer.py", programs, backend)
+}
+
+fn websocket(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "websocket_peer.py", programs, backend)
+}
+
+/// A judge that is a script: it is told where the echo is.
+fn script(root: &Path, name: &str, programs: &Programs, backend: &str) -> Verdict {
     let server = programs.echo(backend, &[])?;
     let mut python = Command::new(PYTHON);
-    python.arg(root.join("xtask/judges/strict_peer.py"));
+    python.arg(root.join("xtask/judges").join(name));
     python.args([server.address.ip().to_string(), server.address.port().to_string()]);
     let output = python.output().map_err(|why| format!("{PYTHON}: {why}"))?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
