@@ -305,6 +305,26 @@ fn r1_chat_over_websocket_tells_everybody_in_both_styles() {
     }
 }
 
+#[test]
+fn k5_events_go_on_where_the_client_was() {
+    let mut server = Running::start("29_events", &["127.0.0.1:0"], "");
+    let line = server.line();
+    let address = line.strip_prefix("events on ").unwrap();
+    let page = ask(address, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(page.contains("new EventSource"), "{page}");
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = b"GET /events HTTP/1.1\r\nHost: a\r\nLast-Event-ID: 7\r\n\r\n";
+    (&stream).write_all(request).unwrap();
+    let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    let fields: Vec<String> =
+        lines.filter(|line| line.starts_with("data") || line.starts_with("id")).take(4).collect();
+    assert_eq!(fields, ["id: 8", "data: tick 8", "id: 9", "data: tick 9"]);
+    drop(stream);
+    server.signal("KILL");
+    server.end();
+}
+
 /// What is said next, if something is.
 fn hear(ws: &ws::WebSocket) -> io::Result<Option<String>> {
     let heard = coracle::timeout(PATIENCE, || ws.recv())?;

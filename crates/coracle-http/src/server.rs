@@ -260,6 +260,7 @@ impl Server {
                 lock(&starting.counters).push(Arc::clone(&counters));
                 let (app, budget) = (Box::new(app), Arc::clone(&starting.budget));
                 let service = Service::with(app, settings.clone(), budget, counters);
+                starting.addresses.iter().for_each(|it| service.count_addresses(it));
                 Services::of(lp).add(starting.id, service);
             }
             Err(error) => {

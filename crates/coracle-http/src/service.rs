@@ -1,6 +1,7 @@
 //! HTTP on one loop: what makes a connection of a socket.
 
 use crate::connection::H1;
+use crate::per_address::PerAddress;
 use crate::site::{Budget, Site};
 use crate::stats::Counters;
 use crate::{App, Settings, Stats};
@@ -60,6 +61,11 @@ impl Service {
     /// How its connections are to behave below HTTP.
     pub fn connection_settings(&self) -> coracle_net::Settings {
         self.site.settings.connections()
+    }
+
+    /// Has connections that become another protocol's counted on.
+    pub(crate) fn count_addresses(&self, addresses: &Arc<PerAddress>) {
+        let _ = self.site.addresses.set(Arc::clone(addresses));
     }
 
     pub(crate) fn count_turned_away(&self) {

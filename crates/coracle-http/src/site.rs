@@ -3,6 +3,7 @@
 use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::idle::Idle;
+use crate::per_address::PerAddress;
 use crate::stats::Counters;
 use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings};
 use coracle_coro::Spawner;
@@ -24,6 +25,8 @@ pub(crate) struct Site {
     pub(crate) out: RefCell<Vec<u8>>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
+    /// How many connections each address has, if somebody counts.
+    pub(crate) addresses: OnceCell<Arc<PerAddress>>,
     /// Who waits for its next request.
     pub(crate) idle: Idle,
     /// The server is about to stop: answers say that the connection ends.
@@ -53,6 +56,7 @@ impl Site {
             out: RefCell::default(),
             budget,
             stats,
+            addresses: OnceCell::new(),
             idle: Idle::default(),
             stopping: Cell::new(false),
             spawner: OnceCell::new(),

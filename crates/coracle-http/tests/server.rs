@@ -1,6 +1,6 @@
 //! Servers with several loops, real sockets and threads: starting, stopping, and what goes wrong at that.
 
-use coracle_http::{Request, Running, Server, Settings};
+use coracle_http::{IntoResponse, Request, Running, Server, Settings, ws};
 use coracle_loop::demux::Backend;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -226,6 +226,43 @@ fn q5_address_with_too_many_connections_is_turned_away() {
             }
             assert!(Instant::now() < patience, "the place stays taken");
         }
+        running.stop();
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn q5_websocket_has_the_place_of_its_connection() {
+    for backend in BACKENDS {
+        let settings = Settings { limit_connections_per_address: Some(1), ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").unwrap().settings(settings).loops(2);
+        let app = |req: &Request<'_>| match req.path() {
+            "/ws" => {
+                ws::upgrade(req).run(|ws| ws.into_iter().try_for_each(|message| ws.send(message?)))
+            }
+            _ => "served!".into_response(),
+        };
+        let running = server.backend(backend).start(app).unwrap();
+        let mut socket = connect(&running);
+        let request =
+            b"GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\
+            \x81\x81\0\0\0\0!";
+        socket.write_all(request).unwrap();
+        let mut echoed = Vec::new();
+        while !echoed.ends_with(b"\r\n\r\n\x81\x01!") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).expect("the echo comes behind the answer");
+            echoed.push(byte[0]);
+        }
+        let second = rest(connect(&running));
+        assert!(second.starts_with("HTTP/1.1 503 "), "{backend}: {second}");
+        drop(socket);
+        eventually(|| {
+            let mut stream = connect(&running);
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            rest(stream).ends_with("served!")
+        });
         running.stop();
         running.join().unwrap();
     }

@@ -232,7 +232,8 @@ impl Shared {
         if self.facts.set(Fact::Paused, false) {
             conn.resume();
         }
-        upgrade(conn);
+        let addresses = self.site.addresses.get();
+        upgrade(conn, addresses.map(|it| it.hold(&self.peer.address())));
     }
 
     /// The answer is written, in a callback that goes on with what has come.

@@ -183,6 +183,11 @@ impl WebSocket {
         }
     }
 
+    /// Whether messages can be sent: nobody has closed it.
+    pub fn is_open(&self) -> bool {
+        self.owner.line.phase() == Phase::Open
+    }
+
     /// How it has ended, if it has.
     pub fn end(&self) -> Option<End> {
         self.owner.line.end()

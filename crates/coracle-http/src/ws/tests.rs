@@ -128,6 +128,12 @@ fn k6_message_for_many_is_encoded_once_and_read_by_everybody() {
 }
 
 #[test]
+fn k1_idle_socket_is_small() {
+    let bytes = super::wire::idle_bytes();
+    assert!(bytes <= 800, "{bytes}");
+}
+
+#[test]
 fn k1_closed_decoder_hears_nothing() {
     let mut decoder = Decoder::new(Role::Client, 100, 100, None);
     let bytes = b"\x88\x02\x03\xe8\x81\x01a";

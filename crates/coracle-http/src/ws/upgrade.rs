@@ -171,7 +171,7 @@ fn converse(ws: &WebSocket, talk: impl FnOnce(&WebSocket) -> io::Result<()>) {
             ws.close_later(CloseCode::GOING_AWAY.into());
         }
         Ok(Err(error)) => {
-            if ws.end().is_none() {
+            if ws.is_open() {
                 tracing::error!("a handler of a WebSocket failed: {error}");
             }
             ws.close_later(CloseCode::INTERNAL_ERROR.into());

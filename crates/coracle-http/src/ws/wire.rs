@@ -95,6 +95,12 @@ impl<H: Handler> Wire<H> {
     }
 }
 
+/// How much memory an idle WebSocket has, beside its connection and its handler.
+#[cfg(test)]
+pub(super) fn idle_bytes() -> usize {
+    size_of::<Wire<()>>() + size_of::<Line>()
+}
+
 impl<H: Handler> Protocol for Wire<H> {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.line.open(conn);
