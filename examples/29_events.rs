@@ -30,8 +30,8 @@ fn ticks(req: &Request<'_>) -> EventStream {
     let from = req.last_event_id().and_then(|id| id.parse().ok()).map_or(1, |id: u64| id + 1);
     sse::stream(move |events| {
         for number in from.. {
-            events
-                .send(Event::data(format!("tick {number}")).event("tick").id(number.to_string()))?;
+            let event = Event::data(format!("tick {number}")).event("tick");
+            events.send(event.id(number.to_string()))?;
             coracle::sleep(Duration::from_millis(500))?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Server-sent events: a stream of events that a browser reads by `EventSource`, and asks for again when it breaks.
+//! Server-sent events: a stream that a browser reads by `EventSource`, and asks for again when it breaks.
 //!
 //! ```no_run
 //! use coracle_http::{self as http, Request, sse};

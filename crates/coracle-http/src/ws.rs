@@ -32,7 +32,7 @@
 //! | | |
 //! |---|---|
 //! | [`upgrade`] | from a request to a WebSocket: sub-protocols, origins, limits |
-//! | [`WebSocket`] | in a coroutine: `for message in ws`, [`send`](WebSocket::send); halves for a reader and a writer |
+//! | [`WebSocket`] | in a coroutine: `for message in ws`, [`send`](WebSocket::send); two halves |
 //! | [`Handler`], [`Peer`] | in callbacks |
 //! | [`Handle`], [`Encoded`], [`Room`] | from any thread; to many, encoded once |
 //! | [`Client`], [`connect`] | the other side |

@@ -1,4 +1,5 @@
-//! Row T10: a whole HTTP server and its clients, and WebSockets from end to end, in simulated kernels from many seeds, with faults.
+//! Row T10: a whole HTTP server and its clients, and WebSockets from end to end, in simulated kernels from many
+//! seeds, with faults.
 //!
 //! Whatever happens, an answer that arrives whole is the right one, in its turn; nobody panics; and in the end no
 //! descriptor is left. On a kernel that is only slow and odd, everything arrives.

@@ -256,7 +256,7 @@ impl Conn<'_> {
         other.with_of(&*self.link.service().hub()?, self.lp, f)
     }
 
-    /// The same connection, for a shorter time: for who puts it into a value of their own for the length of a call.
+    /// The same connection, for a shorter time: for who puts it into a value of their own during a call.
     #[inline]
     pub fn reborrow(&mut self) -> Conn<'_> {
         Conn { lp: self.lp, link: self.link }

@@ -143,7 +143,7 @@ impl Client {
         self
     }
 
-    /// Connects there, whatever the URL says: to a Unix socket, for example. Several are tried one after the other.
+    /// Connects there, whatever the URL says: to a Unix socket, say. Several are tried one after the other.
     #[must_use]
     pub fn at(mut self, address: impl Into<Address>) -> Client {
         self.addresses.push(address.into());

@@ -8,11 +8,11 @@
 //!       └─── the peer says it first (it is answered), breaks the rules, or is gone ──▲
 //! ```
 //!
-//! A coroutine hears everything in order: while it has not taken what was said before, a close, and what is against
-//! the rules, wait for it. So its answers to what came before are sent before the answer to the close.
+//! A coroutine hears everything in order: while it has not taken what was said before, a close waits for it, and
+//! so does what is against the rules. Its answers to what came before are sent before the answer to the close.
 //!
 //! A line is reached by the protocol of its connection, by a coroutine, and by handles from other threads; all of
-//! them do so on the loop of the connection, with the connection in their hands. So its locks are never waited for.
+//! them do so on the loop of the connection, with the connection in their hands: nobody waits for its lock.
 
 use super::code::{Close, CloseCode};
 use super::deflate::{Agreed, Deflater};

@@ -112,8 +112,8 @@ impl Room {
     }
 
     /// Tells everybody who is there now, in a later turn of each loop. What one thread tells arrives in the order
-    /// in which it was told. A loop that is too far behind is told no more until it has caught up, and the log says
-    /// so.
+    /// in which it was told. A loop that is too far behind misses what is told until it has caught up, says
+    /// the log.
     pub fn tell(&self, message: impl Into<Encoded>) {
         let message = message.into();
         let floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
