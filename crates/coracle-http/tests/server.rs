@@ -14,6 +14,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Epoll, Backend::Poll, Backend::Select];
 
+/// A request for a WebSocket.
+const WEBSOCKET: &[u8] =
+    b"GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
 fn address(running: &Running) -> SocketAddr {
     running.local_addresses()[0].ip().expect("an IP address")
 }
@@ -232,6 +237,34 @@ fn q5_address_with_too_many_connections_is_turned_away() {
 }
 
 #[test]
+fn q4_server_that_stops_begins_no_websocket() {
+    for backend in BACKENDS {
+        let begun = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (note, may_end) = (Arc::clone(&begun), Arc::clone(&stopped));
+        let app = move |req: &Request<'_>| {
+            note.store(true, Ordering::SeqCst);
+            while !may_end.load(Ordering::SeqCst) {
+                coracle_coro::sleep(Duration::from_millis(1)).expect("it is not cancelled");
+            }
+            ws::upgrade(req).run(|ws| ws.recv().map(drop))
+        };
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(1).backend(backend);
+        let running = server.drain(PATIENCE).start(app).unwrap();
+        let mut socket = connect(&running);
+        socket.write_all(WEBSOCKET).unwrap();
+        eventually(|| begun.load(Ordering::SeqCst));
+        running.stop();
+        // It takes no more connections: so its connections know.
+        eventually(|| TcpStream::connect(address(&running)).is_err());
+        stopped.store(true, Ordering::SeqCst);
+        let answer = rest(socket);
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{backend}: {answer}");
+        running.join().unwrap();
+    }
+}
+
+#[test]
 fn q5_websocket_has_the_place_of_its_connection() {
     for backend in BACKENDS {
         let settings = Settings { limit_connections_per_address: Some(1), ..Settings::default() };
@@ -244,11 +277,7 @@ fn q5_websocket_has_the_place_of_its_connection() {
         };
         let running = server.backend(backend).start(app).unwrap();
         let mut socket = connect(&running);
-        let request =
-            b"GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
-            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\
-            \x81\x81\0\0\0\0!";
-        socket.write_all(request).unwrap();
+        socket.write_all(&[WEBSOCKET, b"\x81\x81\0\0\0\0!"].concat()).unwrap();
         let mut echoed = Vec::new();
         while !echoed.ends_with(b"\r\n\r\n\x81\x01!") {
             let mut byte = [0];

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A coroutine hears everything in order: while it has not taken what was said before, a close waits for it, and
-//! so does what is against the rules. Its answers to what came before are sent before the answer to the close.
+//! so does what is against the rules. Its answers to what came before are sent before the answer to the close. But
+//! one that does not listen is not waited for longer than a peer would be.
 //!
 //! A line is reached by the protocol of its connection, by a coroutine, and by handles from other threads; all of
 //! them do so on the loop of the connection, with the connection in their hands: nobody waits for its lock.
@@ -22,7 +23,7 @@ use super::{End, Message, Role, Settings, WhenFull};
 use bytes::Bytes;
 use coracle_coro::Coroutine;
 use coracle_loop::Loop;
-use coracle_net::{Conn, ConnHandle};
+use coracle_net::{Conn, ConnHandle, SocketOption};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -276,7 +277,8 @@ impl Line {
     fn send_pending(self: &Arc<Self>, conn: &mut Conn<'_>) {
         loop {
             let mut state = self.state();
-            let Some(next) = state.pending.pop_front() else { break state.pending_bytes = 0 };
+            let Some(next) = state.pending.pop_front() else { break };
+            state.pending_bytes -= next.message().len();
             drop(state);
             let _ = self.send_encoded(conn, &next); // or it was closed meanwhile
         }
@@ -364,7 +366,7 @@ impl Line {
             let late = || End::Lost("the peer has not answered a close in time".into());
             handle.with(lp, |conn| {
                 line.over(late());
-                conn.abort();
+                cut(conn);
             }); // or it is gone
         });
         self.resume(conn); // what comes is read, to find the answer
@@ -373,11 +375,15 @@ impl Line {
     }
 
     /// The peer has said its last. It is answered at once, or when everything before it was taken.
-    pub(crate) fn hear_last(&self, conn: &mut Conn<'_>, last: Last) {
+    pub(crate) fn hear_last(self: &Arc<Self>, conn: &mut Conn<'_>, last: Last) {
         let mut state = self.state();
         if self.in_order && state.phase == Phase::Open {
             state.last = Some(last);
             drop(state);
+            let (line, handle) = (Arc::clone(self), conn.handle());
+            conn.lp().after(self.settings.close_timeout, move |lp| {
+                handle.with(lp, |conn| line.take_last(conn)); // or it is gone
+            });
             return self.wake();
         }
         drop(state);
@@ -430,6 +436,7 @@ impl Line {
         };
         state.end.get_or_insert(end);
         state.pending.clear();
+        state.pending_bytes = 0;
         drop(state);
         self.wake();
     }
@@ -463,6 +470,15 @@ impl State {
             Some(end) => end.to_error(),
         }
     }
+}
+
+/// Ends a connection whose peer is not waited for any more. What the kernel has for it goes with it, or it would be
+/// kept for as long as the peer takes a little.
+pub(crate) fn cut(conn: &mut Conn<'_>) {
+    if conn.unsent_bytes() > 0 {
+        let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
+    }
+    conn.abort();
 }
 
 fn write_bytes(conn: &mut Conn<'_>, bytes: Bytes) {

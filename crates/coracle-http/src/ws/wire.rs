@@ -1,7 +1,7 @@
 //! The protocol of a connection that is a WebSocket: from bytes to callbacks.
 
 use super::handler::{Handler, Peer};
-use super::line::{Last, Line, Phase};
+use super::line::{Last, Line, Phase, cut};
 use super::{Close, CloseCode, Decoder, End, Event};
 use coracle_net::{Buffer, Conn, Protocol, Reason, TokenBucket};
 use std::io;
@@ -141,7 +141,7 @@ impl<H: Handler> Protocol for Wire<H> {
     fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         if self.line.silent(conn) {
             self.line.over(End::Silent);
-            conn.abort();
+            cut(conn);
         }
         Ok(())
     }

@@ -152,6 +152,7 @@ suite! {
             k1_error_or_panic_of_a_handler_ends_its_socket_only,
             k1_peer_that_is_paused_is_not_heard,
             k1_peer_that_does_not_answer_a_close_is_cut,
+            k1_close_is_answered_though_nobody_listens,
             k1_socket_that_is_not_closed_but_lost_is_an_error,
             k1_sender_waits_for_a_peer_that_does_not_read,
             k1_socket_in_callbacks_holds_no_stack,

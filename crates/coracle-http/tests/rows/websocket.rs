@@ -280,6 +280,39 @@ pub(crate) fn k1_peer_that_does_not_answer_a_close_is_cut(h: &Harness) {
     assert_eq!(*seen.borrow(), Some(io::ErrorKind::ConnectionReset));
 }
 
+pub(crate) fn k1_close_is_answered_though_nobody_listens(h: &Harness) {
+    let settings = Settings { close_timeout: 20 * MS, ..Settings::default() };
+    let seen = Rc::new(RefCell::new(None));
+    let note = Rc::clone(&seen);
+    let ws = Ws::open(h, move |req: &Request<'_>| {
+        let note = Rc::clone(&note);
+        ws::upgrade(req).settings(settings.clone()).run(move |ws: &WebSocket| {
+            let ended = loop {
+                if let Err(error) = ws.send("tick") {
+                    break error.kind();
+                }
+                sleep(MS)?;
+            };
+            *note.borrow_mut() = Some((ended, ws.recv()?, ws.recv()?));
+            Ok(())
+        })
+    });
+    ws.expect(TEXT, "tick");
+    ws.client.send([frame(TEXT, b"never mind"), frame(CLOSE, &1000u16.to_be_bytes())].concat());
+    let close = loop {
+        match ws.frame() {
+            (TEXT, _) => {}
+            (_, payload) => break payload,
+        }
+    };
+    assert_eq!(close, 1000u16.to_be_bytes());
+    ws.expect_end();
+    h.run_until(&seen, |seen| seen.borrow().is_some());
+    // What was said before the close can still be heard.
+    let expected = (io::ErrorKind::BrokenPipe, Some(Message::from("never mind")), None);
+    assert_eq!(*seen.borrow(), Some(expected));
+}
+
 pub(crate) fn k1_socket_that_is_not_closed_but_lost_is_an_error(h: &Harness) {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let note = Rc::clone(&seen);
