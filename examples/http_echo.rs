@@ -7,13 +7,14 @@
 //! ```
 //!
 //! A request for a WebSocket at `/ws` becomes an echo of messages of up to 16 MiB: in a coroutine; in callbacks at
-//! `/ws?callbacks`. They may be compressed, and with `keep` in the query, refer to those before them.
+//! `/ws?callbacks`. They may be compressed, and with `keep` in the query, refer to those before them. Pages of all
+//! sites may ask for it.
 //!
 //! Its limits and time-outs can be set: `--limit-header-bytes`, `--limit-body-bytes`, and, in seconds,
 //! `--header-timeout`, `--body-timeout`, `--idle-timeout`; also `--backend` and `--threads`. On SIGTERM it
 //! finishes what is under way.
 
-use coracle::http::ws::{self, Message, Peer, WebSocket};
+use coracle::http::ws::{self, Message, Origins, Peer, WebSocket};
 use coracle::http::{IntoResponse, Request, Response, Server, Settings};
 use std::fmt::Write;
 use std::io;
@@ -78,7 +79,8 @@ fn echo_messages(req: &Request<'_>) -> Response {
         deflate: Some(deflate),
         ..ws::Settings::default()
     };
-    let upgrade = ws::upgrade(req).settings(settings).subprotocols(["echo"]);
+    let upgrade =
+        ws::upgrade(req).settings(settings).origins(Origins::any()).subprotocols(["echo"]);
     if asked("callbacks") {
         return upgrade.handle(|peer: &mut Peer<'_>, message: Message| peer.send(message));
     }

@@ -472,8 +472,8 @@ impl State {
     }
 }
 
-/// Ends a connection whose peer is not waited for any more. What the kernel has for it goes with it, or it would be
-/// kept for as long as the peer takes a little.
+/// Ends a connection whose peer is not waited for any more. What the kernel has for it goes with it, or it would
+/// be kept for as long as the peer takes a little.
 pub(crate) fn cut(conn: &mut Conn<'_>) {
     if conn.unsent_bytes() > 0 {
         let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
