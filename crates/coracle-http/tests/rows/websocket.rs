@@ -9,7 +9,7 @@ use coracle_http::ws::{
     Settings, WebSocket, WhenFull,
 };
 use coracle_http::{App, IntoResponse, Request, Response, Service, Status};
-use coracle_net::{Address, Listener};
+use coracle_net::{Address, Buffer, Layer, Layered, Listener};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -607,6 +607,64 @@ pub(crate) fn k4_client_refuses_what_is_no_answer(h: &Harness) {
     let nobody: Address = "127.0.0.1:1".parse().unwrap();
     let refused = run(h, move || Asking::new("ws://a/").unwrap().at(nobody).connect().unwrap_err());
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");
+}
+
+/// What is between both sides of `wss`, but for the secret.
+struct Xor;
+
+impl Layer for Xor {
+    fn receive(
+        &mut self,
+        wire: &mut Buffer,
+        plain: &mut Buffer,
+        _: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let bytes: Vec<u8> = wire.take_all().iter().map(|byte| byte ^ 0x55).collect();
+        plain.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn send(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> io::Result<usize> {
+        wire.extend(plain.iter().map(|byte| byte ^ 0x55));
+        Ok(plain.len())
+    }
+}
+
+pub(crate) fn k4_client_talks_through_a_layer(h: &Harness) {
+    for echo in echoes() {
+        let service = Service::new(echo, coracle_http::Settings::default()).expect("a service");
+        let (any, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+        let layered = move |peer: &Address| Layered::new(Xor, service.connection(peer));
+        let listener = Listener::bind(&h.lp, &any, settings, layered).expect("it listens");
+        let address = listener.local_address(&h.lp).expect("an address");
+        run(h, move || {
+            let ws = Asking::new("wss://a/ws").unwrap().at(address).connect_through(Xor).unwrap();
+            for size in [0, 5, 300_000] {
+                ws.send(vec![1; size]).unwrap();
+                assert!(ws.recv().unwrap() == Some(Message::from(vec![1; size])));
+            }
+            ws.close(CloseCode::NORMAL).unwrap();
+        });
+    }
+}
+
+pub(crate) fn k4_client_that_is_cancelled_hears_of_it(h: &Harness) {
+    let begun = Rc::new(Cell::new(false));
+    let note = Rc::clone(&begun);
+    let address = listening(h, move |_: &Request<'_>| {
+        note.set(true);
+        sleep(NEVER).map(|()| "it is over")
+    });
+    let error = run(h, move || {
+        let asking = Asking::new("ws://a/").unwrap().at(address).timeout(NEVER);
+        let connecting = coracle_coro::spawn(move || asking.connect().map(drop));
+        while !begun.get() {
+            sleep(MS).unwrap();
+        }
+        connecting.cancel();
+        connecting.join().expect("it does not panic").expect_err("it is cancelled")
+    });
+    assert!(coracle_coro::is_cancelled(&error), "{error}");
 }
 
 pub(crate) fn k6_room_tells_everybody_in_order(h: &Harness) {
