@@ -6,10 +6,15 @@
 //! curl -d ahoy 'http://127.0.0.1:8080/any/path?raw'         # only the body
 //! ```
 //!
+//! A request for a WebSocket at `/ws` becomes an echo of messages of up to 16 MiB: in a coroutine; in callbacks at
+//! `/ws?callbacks`. They may be compressed, and with `keep` in the query, refer to those before them. Pages of all
+//! sites may ask for it.
+//!
 //! Its limits and time-outs can be set: `--limit-header-bytes`, `--limit-body-bytes`, and, in seconds,
 //! `--header-timeout`, `--body-timeout`, `--idle-timeout`; also `--backend` and `--threads`. On SIGTERM it
 //! finishes what is under way.
 
+use coracle::http::ws::{self, Message, Origins, Peer, WebSocket};
 use coracle::http::{IntoResponse, Request, Response, Server, Settings};
 use std::fmt::Write;
 use std::io;
@@ -46,6 +51,9 @@ fn main() -> io::Result<()> {
 }
 
 fn echo(req: &Request<'_>) -> Response {
+    if req.path() == "/ws" && req.headers().contains("upgrade") {
+        return echo_messages(req);
+    }
     if req.query() == Some("raw") {
         return req.body().to_vec().into_response();
     }
@@ -60,6 +68,28 @@ fn echo(req: &Request<'_>) -> Response {
     let _ = write!(json, "],\"body\":{}}}", quoted(req.body()));
     json.push('\n');
     json.into_response().with_header("content-type", "application/json")
+}
+
+fn echo_messages(req: &Request<'_>) -> Response {
+    let asked = |word: &str| req.query().is_some_and(|query| query.split('&').any(|it| it == word));
+    let deflate = ws::Deflate { keep_context: asked("keep"), ..ws::Deflate::default() };
+    let settings = ws::Settings {
+        limit_frame_bytes: 16 << 20,
+        limit_message_bytes: 16 << 20,
+        deflate: Some(deflate),
+        ..ws::Settings::default()
+    };
+    let upgrade =
+        ws::upgrade(req).settings(settings).origins(Origins::any()).subprotocols(["echo"]);
+    if asked("callbacks") {
+        return upgrade.handle(|peer: &mut Peer<'_>, message: Message| peer.send(message));
+    }
+    upgrade.run(|ws: &WebSocket| {
+        for message in ws {
+            ws.send(message?)?;
+        }
+        Ok(())
+    })
 }
 
 fn write_fields<'a>(json: &mut String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) {

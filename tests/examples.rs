@@ -3,7 +3,8 @@
 //! `cargo test` builds the examples beside the tests: `target/…/deps/examples-…` is this program, and
 //! `target/…/examples/` is where they are.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use coracle::http::ws;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -258,6 +259,76 @@ fn chats(name: &str) {
         chat.signal("TERM");
         assert!(chat.end().0.success());
     }
+}
+
+#[test]
+fn r1_chat_over_websocket_tells_everybody_in_both_styles() {
+    for (name, backend) in [
+        ("27_websocket_chat", "uring"),
+        ("27_websocket_chat", "select"),
+        ("28_websocket_coroutine_chat", "epoll"),
+        ("28_websocket_coroutine_chat", "poll"),
+    ] {
+        let mut chat = Running::start(name, &["127.0.0.1:0"], backend);
+        let line = chat.line();
+        let address = line.strip_prefix("chat on ").unwrap().to_owned();
+        let page = ask(&address, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert!(page.contains("new WebSocket"), "{page}");
+        let talked = coracle::run(move || {
+            let join = || {
+                let ws = ws::connect(&format!("ws://{address}/ws"))?;
+                let welcome = hear(&ws)?.expect("a welcome");
+                let name = welcome.strip_prefix("welcome, ").expect("a name").to_owned();
+                Ok::<_, io::Error>((name, ws))
+            };
+            let (ann, anns) = join()?;
+            // Somebody who is welcome is told everything from then on, himself as well.
+            anns.send("alone")?;
+            assert_eq!(hear(&anns)?, Some(format!("{ann}: alone")));
+            let (bob, bobs) = join()?;
+            assert_eq!(hear(&anns)?, Some(format!("{bob} has come")));
+            bobs.send("ahoy <b>&")?;
+            for person in [&anns, &bobs] {
+                assert_eq!(hear(person)?, Some(format!("{bob}: ahoy <b>&")));
+            }
+            bobs.send("/quit")?;
+            assert_eq!(hear(&bobs)?, None, "he is let go");
+            assert_eq!(bobs.end().map(|end| end.code()), Some(ws::CloseCode::NORMAL));
+            assert_eq!(hear(&anns)?, Some(format!("{bob} has gone")));
+            chat.signal("TERM");
+            assert_eq!(hear(&anns)?, None);
+            assert_eq!(anns.end().map(|end| end.code()), Some(ws::CloseCode::GOING_AWAY));
+            Ok(chat)
+        });
+        let chat = talked.unwrap_or_else(|error| panic!("{name} on {backend}: {error}"));
+        assert!(chat.end().0.success());
+    }
+}
+
+#[test]
+fn k5_events_go_on_where_the_client_was() {
+    let mut server = Running::start("29_events", &["127.0.0.1:0"], "");
+    let line = server.line();
+    let address = line.strip_prefix("events on ").unwrap();
+    let page = ask(address, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(page.contains("new EventSource"), "{page}");
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = b"GET /events HTTP/1.1\r\nHost: a\r\nLast-Event-ID: 7\r\n\r\n";
+    (&stream).write_all(request).unwrap();
+    let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    let fields: Vec<String> =
+        lines.filter(|line| line.starts_with("data") || line.starts_with("id")).take(4).collect();
+    assert_eq!(fields, ["id: 8", "data: tick 8", "id: 9", "data: tick 9"]);
+    drop(stream);
+    server.signal("KILL");
+    server.end();
+}
+
+/// What is said next, if something is.
+fn hear(ws: &ws::WebSocket) -> io::Result<Option<String>> {
+    let heard = coracle::timeout(PATIENCE, || ws.recv())?;
+    Ok(heard.map(|message| message.as_text().expect("text").to_owned()))
 }
 
 /// The servers of std, in coroutines and in threads: the same function, and the same conversation.

@@ -1,6 +1,7 @@
 //! The body of a response, whatever it is made of.
 
 use crate::Headers;
+use crate::per_address::Seat;
 use crate::shared_file::SharedFile;
 use bytes::Bytes;
 use coracle_net::Conn;
@@ -37,6 +38,9 @@ pub struct Body(pub(crate) Kind);
 /// Writes a body.
 pub(crate) type Writer = Box<dyn FnOnce(&mut BodyWriter<'_>) -> io::Result<()>>;
 
+/// Puts another protocol in place, in the seat that its connection has among those of its address.
+pub(crate) type Switch = Box<dyn FnOnce(&mut Conn<'_>, Option<Seat>)>;
+
 pub(crate) enum Kind {
     Static(&'static [u8]),
     Bytes(Bytes),
@@ -51,7 +55,7 @@ pub(crate) enum Kind {
         len: Option<u64>,
     },
     /// No body: another protocol takes over.
-    Upgrade(Box<dyn FnOnce(&mut Conn<'_>)>),
+    Upgrade(Switch),
     /// No body: the client has it already.
     Kept(#[cfg_attr(not(feature = "compression"), allow(dead_code))] Box<Kept>),
 }

@@ -7,6 +7,7 @@ mod apps;
 mod entries;
 mod files;
 mod target;
+mod websocket;
 
 #[cfg(test)]
 pub(crate) use self::apps::parts;
@@ -14,6 +15,7 @@ pub use self::apps::{accept_encoding, cookies, multipart, pairs, path, values};
 pub use self::entries::{ENTRIES, Entry, enter};
 pub use self::files::{conditions, ranges, site_path};
 pub use self::target::target;
+pub use self::websocket::websocket;
 
 use crate::h1::Framing;
 use crate::h1::chunks::{Chunks, Piece};

@@ -49,10 +49,12 @@ mod service;
 mod settings;
 mod shared_file;
 mod site;
+pub mod sse;
 mod stats;
 mod styles;
 mod turned_away;
 mod upload;
+pub mod ws;
 
 // What an application needs on top of them.
 mod cookies;

@@ -48,6 +48,15 @@ impl PerAddress {
         Seat::Taken(Box::new(Taken { table: Arc::clone(self), network }))
     }
 
+    /// A seat for a connection that has one already, which it is about to give back.
+    pub(crate) fn hold(self: &Arc<Self>, peer: &Address) -> Seat {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let Some(peer) = peer.ip().filter(|_| limit != usize::MAX) else { return Seat::Free };
+        let network = network(Some(peer.ip()));
+        *self.lock().entry(network).or_insert(0) += 1;
+        Seat::Taken(Box::new(Taken { table: Arc::clone(self), network }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<u128, usize>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,7 @@
 //! What a handler answers.
 
 use crate::body::Kind;
+use crate::per_address::{Seat, Seated};
 use crate::{Body, Headers, Status};
 use coracle_net::{Conn, Protocol};
 use std::fmt;
@@ -47,7 +48,10 @@ impl Response {
     /// }
     /// ```
     pub fn upgrade(name: &str, protocol: impl Protocol) -> Response {
-        let switch = move |conn: &mut Conn<'_>| conn.switch(protocol);
+        let switch = move |conn: &mut Conn<'_>, seat: Option<Seat>| match seat {
+            Some(seat) => conn.switch(Seated::new(protocol, seat)),
+            None => conn.switch(protocol),
+        };
         Response::new(Status::SWITCHING_PROTOCOLS)
             .with_body(Body(Kind::Upgrade(Box::new(switch))))
             .with_header("upgrade", name)

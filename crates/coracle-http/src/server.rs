@@ -273,6 +273,7 @@ impl Server {
                 lock(&starting.counters).push(Arc::clone(&counters));
                 let (app, budget) = (Rc::new(app), Arc::clone(&starting.budget));
                 let service = Service::with(app, settings.clone(), budget, counters);
+                service.count_addresses(&starting.addresses);
                 Services::of(lp).add(Numbered { id: starting.id, number, service });
             }
             Err(error) => {

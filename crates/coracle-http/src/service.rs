@@ -1,6 +1,7 @@
 //! HTTP on one loop: what makes a connection of a socket.
 
 use crate::connection::H1;
+use crate::per_address::PerAddress;
 use crate::site::{Budget, Site};
 use crate::stats::Counters;
 use crate::{App, OwnedRequest, Settings, Stats};
@@ -55,7 +56,9 @@ impl Service {
     /// The same app, with other settings for new connections.
     pub(crate) fn with_settings(&self, settings: Settings) -> Service {
         let (app, budget) = (Rc::clone(&self.site.app), Arc::clone(&self.site.budget));
-        Service::with(app, settings, budget, Arc::clone(&self.site.stats))
+        let service = Service::with(app, settings, budget, Arc::clone(&self.site.stats));
+        self.site.addresses.get().inspect(|addresses| service.count_addresses(addresses));
+        service
     }
 
     /// The protocol of a new connection.
@@ -76,6 +79,11 @@ impl Service {
     pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
         let peer = || conn.peer_address().unwrap_or_else(|_| OwnedRequest::blank().peer);
         self.site.note_turned_away(conn.lp().now(), peer);
+    }
+
+    /// Has connections that become another protocol's counted on.
+    pub(crate) fn count_addresses(&self, addresses: &Arc<PerAddress>) {
+        let _ = self.site.addresses.set(Arc::clone(addresses));
     }
 
     /// What it has done so far.

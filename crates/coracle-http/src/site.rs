@@ -3,6 +3,7 @@
 use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::idle::Idle;
+use crate::per_address::PerAddress;
 use crate::stats::Counters;
 use crate::turned_away::TurnedAway;
 use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings};
@@ -27,6 +28,8 @@ pub(crate) struct Site {
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
     pub(crate) turned_away: TurnedAway,
+    /// How many connections each address has, if somebody counts.
+    pub(crate) addresses: OnceCell<Arc<PerAddress>>,
     /// Who waits for its next request.
     pub(crate) idle: Idle,
     /// The server is about to stop: answers say that the connection ends.
@@ -57,6 +60,7 @@ impl Site {
             budget,
             stats,
             turned_away: TurnedAway::default(),
+            addresses: OnceCell::new(),
             idle: Idle::default(),
             stopping: Cell::new(false),
             spawner: OnceCell::new(),

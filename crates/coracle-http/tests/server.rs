@@ -1,7 +1,7 @@
 //! Servers with several loops, real sockets and threads: starting, stopping, and what goes wrong at that.
 
 use coracle_http::middleware::{AccessLog, LogFormat, around};
-use coracle_http::{LiveSettings, Request, Running, Server, Settings};
+use coracle_http::{IntoResponse, LiveSettings, Request, Running, Server, Settings, ws};
 use coracle_loop::demux::Backend;
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -15,6 +15,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Epoll, Backend::Poll, Backend::Select];
+
+/// A request for a WebSocket.
+const WEBSOCKET: &[u8] =
+    b"GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 fn address(running: &Running) -> SocketAddr {
     running.local_addresses()[0].ip().expect("an IP address")
@@ -339,6 +344,67 @@ fn q1_settings_change_for_new_connections() {
         finish(&mut one);
         assert_eq!(status(&connect(&running)), "503");
         drop((one, old, held));
+        running.stop();
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn q4_server_that_stops_begins_no_websocket() {
+    for backend in BACKENDS {
+        let begun = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (note, may_end) = (Arc::clone(&begun), Arc::clone(&stopped));
+        let app = move |req: &Request<'_>| {
+            note.store(true, Ordering::SeqCst);
+            while !may_end.load(Ordering::SeqCst) {
+                coracle_coro::sleep(Duration::from_millis(1)).expect("it is not cancelled");
+            }
+            ws::upgrade(req).run(|ws| ws.recv().map(drop))
+        };
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(1).backend(backend);
+        let running = server.drain(PATIENCE).start(app).unwrap();
+        let mut socket = connect(&running);
+        socket.write_all(WEBSOCKET).unwrap();
+        eventually(|| begun.load(Ordering::SeqCst));
+        running.stop();
+        // It takes no more connections: so its connections know.
+        eventually(|| TcpStream::connect(address(&running)).is_err());
+        stopped.store(true, Ordering::SeqCst);
+        let answer = rest(socket);
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{backend}: {answer}");
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn q5_websocket_has_the_place_of_its_connection() {
+    for backend in BACKENDS {
+        let settings = Settings { limit_connections_per_address: Some(1), ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").unwrap().settings(settings).loops(2);
+        let app = |req: &Request<'_>| match req.path() {
+            "/ws" => {
+                ws::upgrade(req).run(|ws| ws.into_iter().try_for_each(|message| ws.send(message?)))
+            }
+            _ => "served!".into_response(),
+        };
+        let running = server.backend(backend).start(app).unwrap();
+        let mut socket = connect(&running);
+        socket.write_all(&[WEBSOCKET, b"\x81\x81\0\0\0\0!"].concat()).unwrap();
+        let mut echoed = Vec::new();
+        while !echoed.ends_with(b"\r\n\r\n\x81\x01!") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).expect("the echo comes behind the answer");
+            echoed.push(byte[0]);
+        }
+        let second = rest(connect(&running));
+        assert!(second.starts_with("HTTP/1.1 503 "), "{backend}: {second}");
+        drop(socket);
+        eventually(|| {
+            let mut stream = connect(&running);
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            rest(stream).ends_with("served!")
+        });
         running.stop();
         running.join().unwrap();
     }

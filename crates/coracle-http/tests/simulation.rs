@@ -1,4 +1,5 @@
-//! Row T10: a whole HTTP server and its clients, in simulated kernels from many seeds, with faults.
+//! Row T10: a whole HTTP server and its clients, and WebSockets from end to end, in simulated kernels from many
+//! seeds, with faults.
 //!
 //! Whatever happens, an answer that arrives whole is the right one, in its turn; nobody panics; and in the end no
 //! descriptor is left. On a kernel that is only slow and odd, everything arrives.
@@ -6,7 +7,7 @@
 use coracle_coro::net::TcpStream;
 use coracle_coro::{sleep, spawn, timeout};
 use coracle_http::{
-    App, Body, IntoResponse, Method, Plan, Request, Response, Service, Settings, Status,
+    App, Body, IntoResponse, Method, Plan, Request, Response, Service, Settings, Status, ws,
 };
 use coracle_loop::Loop;
 use coracle_loop::demux::sim::{Faults, Kernel};
@@ -218,4 +219,81 @@ fn t10_server_in_the_simulator_answers_whatever_happens() {
     }
     println!("{SEEDS} seeds, {whole} answers, {hours:?} of simulated time");
     assert!(whole > SEEDS as usize * 10, "most of them come through: {whole}");
+}
+
+/// A few messages of many sizes to an echo, several of them under way; how many came back.
+fn converse(address: SocketAddr, seed: u64) -> io::Result<usize> {
+    let mut dice = Dice(seed);
+    let deflate = (dice.below(2) == 0)
+        .then(|| ws::Deflate { keep_context: seed.is_multiple_of(3), ..ws::Deflate::default() });
+    let settings = ws::Settings { deflate, ..ws::Settings::default() };
+    let asking = ws::Client::new("ws://a/")?.at(coracle_net::Address::Ip(address));
+    let ws = asking.settings(settings).connect()?;
+    let mut count = 0;
+    for _ in 0..3 + dice.below(5) {
+        let sizes: Vec<usize> = (0..1 + dice.below(4))
+            .map(|_| [0, 1, 126, 4_000, 70_000][dice.below(5) as usize])
+            .collect();
+        for &size in &sizes {
+            ws.send(pattern(size))?;
+        }
+        for &size in &sizes {
+            let echoed = ws.recv()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            assert!(echoed == ws::Message::from(pattern(size)), "the right one, in its turn");
+            count += 1;
+        }
+    }
+    ws.close(ws::CloseCode::NORMAL)?;
+    Ok(count)
+}
+
+#[test]
+fn k1_websockets_in_the_simulator_say_what_they_are_told_whatever_happens() {
+    let app = |req: &Request<'_>| {
+        let deflate = Some(ws::Deflate { keep_context: true, ..ws::Deflate::default() });
+        let settings = ws::Settings { deflate, ..ws::Settings::default() };
+        let upgrade = ws::upgrade(req).settings(settings);
+        match req.header("sec-websocket-key").is_some_and(|key| key.as_bytes()[0] % 2 == 0) {
+            true => {
+                upgrade.handle(|peer: &mut ws::Peer<'_>, message: ws::Message| peer.send(message))
+            }
+            false => upgrade.run(|ws| ws.into_iter().try_for_each(|message| ws.send(message?))),
+        }
+    };
+    let mut whole = 0;
+    for seed in 0..SEEDS / 3 {
+        let benign = seed % 2 == 0;
+        let faults = if benign { Faults::benign() } else { Faults::hostile() };
+        let kernel = Kernel::with_faults(seed, faults);
+        let lp = Loop::builder().demux(kernel.demux()).build().expect("a loop");
+        let before = kernel.open_descriptors();
+        let service = Service::new(app, Settings::default()).expect("a service");
+        let (address, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+        let made = service.clone();
+        let listener = Listener::bind(&lp, &address, settings, move |peer| made.connection(peer));
+        let Ok(listener) = listener else { continue }; // the kernel has no socket for it
+        let address = listener.local_address(&lp).expect("it listens").ip().expect("an IP address");
+        let ended = coracle_coro::run_on(&lp, move || {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|n| spawn(move || converse(address, seed * CLIENTS + n)))
+                .collect();
+            let ended =
+                clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+            Ok::<Vec<io::Result<usize>>, io::Error>(ended)
+        });
+        for ended in ended.expect("a run") {
+            match ended {
+                Ok(count) => whole += count,
+                Err(error) => {
+                    assert!(!benign, "seed {seed}: {error}: {}", kernel.describe_faults())
+                }
+            }
+        }
+        listener.close(&lp);
+        lp.run_until_idle().expect("it comes to rest");
+        drop((listener, service));
+        assert_eq!(kernel.open_descriptors(), before, "seed {seed}: {}", kernel.describe_faults());
+    }
+    println!("{whole} messages");
+    assert!(whole > SEEDS as usize * 5, "most of them come through: {whole}");
 }

@@ -42,6 +42,14 @@ pub(super) const JUDGES: &[Judge] = &[
         run: h11,
     },
     Judge {
+        name: "websocket",
+        present: &[PYTHON, "-c", "import websockets, wsproto"],
+        package: "python3-websockets python3-wsproto",
+        quick: true,
+        every_backend: false,
+        run: websocket,
+    },
+    Judge {
         name: "ab",
         present: &["ab", "-V"],
         package: "apache2-utils",
@@ -142,9 +150,18 @@ fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
 }
 
 fn h11(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "strict_peer.py", programs, backend)
+}
+
+fn websocket(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "websocket_peer.py", programs, backend)
+}
+
+/// A judge that is a script: it is told where the echo is.
+fn script(root: &Path, name: &str, programs: &Programs, backend: &str) -> Verdict {
     let server = programs.echo(backend, &[])?;
     let mut python = Command::new(PYTHON);
-    python.arg(root.join("xtask/judges/strict_peer.py"));
+    python.arg(root.join("xtask/judges").join(name));
     python.args([server.address.ip().to_string(), server.address.port().to_string()]);
     let output = python.output().map_err(|why| format!("{PYTHON}: {why}"))?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -258,28 +275,39 @@ fn server_answers(server: &Server) -> Result<(), String> {
     command::output(curl.arg(server.url("/"))).map(drop)
 }
 
-fn chromium(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+/// A page of ours, and one that talks to the echo over a WebSocket.
+fn chromium(root: &Path, programs: &Programs, backend: &str) -> Verdict {
     let directory = std::env::temp_dir().join(format!("coracle-chromium-{}", std::process::id()));
-    let (site, profile) = (directory.join("site"), directory.join("profile"));
-    fs::create_dir_all(&site).map_err(|why| format!("{}: {why}", site.display()))?;
-    let server = programs.serve(backend, &site)?;
-    let mut chromium = Command::new("chromium");
-    chromium.args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--dump-dom",
-    ]);
-    chromium.arg(format!("--user-data-dir={}", profile.display())).arg(server.url("/"));
-    let page = command::output(&mut chromium);
+    let verdict = browse(root, programs, backend, &directory);
     let _ = fs::remove_dir_all(&directory);
-    server.end()?;
-    let page = page?;
-    match page.contains("<h1>It floats.</h1>") {
-        true => Ok("the welcome page is shown".to_owned()),
-        false => Err(page),
+    verdict
+}
+
+fn browse(root: &Path, programs: &Programs, backend: &str, directory: &Path) -> Verdict {
+    let site = directory.join("site");
+    fs::create_dir_all(&site).map_err(|why| format!("{}: {why}", site.display()))?;
+    let (server, echo) = (programs.serve(backend, &site)?, programs.echo(backend, &[])?);
+    let show = |path: &str| {
+        let mut chromium = Command::new("chromium");
+        chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
+        chromium.arg(format!("--user-data-dir={}", directory.join("profile").display()));
+        command::output(chromium.arg("--dump-dom").arg(server.url(path)))
+    };
+    let page = show("/")?;
+    if !page.contains("<h1>It floats.</h1>") {
+        return Err(page);
     }
+    let talk = root.join("xtask/judges/talk.html");
+    let talk = fs::read_to_string(&talk).map_err(|why| format!("{}: {why}", talk.display()))?;
+    let talk = talk.replace("ADDRESS", &echo.address.to_string());
+    fs::write(site.join("talk.html"), talk).map_err(|why| why.to_string())?;
+    let page = show("/talk.html")?;
+    if !page.contains("<h1>all came back: echo, permessage-deflate</h1>") {
+        return Err(page);
+    }
+    server.end()?;
+    echo.end()?;
+    Ok("the welcome page is shown, and a page talks over a WebSocket".to_owned())
 }
 
 #[cfg(test)]

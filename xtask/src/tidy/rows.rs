@@ -22,6 +22,7 @@ const ROWS: &[(char, u32, u32)] = &[
     ('i', 1, 9),
     ('j', 1, 11),
     ('j', 14, 14),
+    ('k', 1, 6),
     ('n', 1, 7),
     ('p', 1, 1),
     ('p', 6, 6),
@@ -43,6 +44,7 @@ const NAMING: &[&str] = &[
     "docs/reference/bugs-of-others.md",
     "docs/reference/files.md",
     "docs/reference/http.md",
+    "docs/reference/websocket.md",
     "SOUNDNESS.md",
 ];
 

@@ -214,6 +214,11 @@ impl Shared {
             let refusal = Refusal::bad("a request whose body is not read cannot be an upgrade");
             return self.refuse_answer(conn, exchange, refusal);
         }
+        if self.site.stopping.get() {
+            // Nobody would tell the other protocol that it is about to end.
+            let refusal = Refusal::new(Status::SERVICE_UNAVAILABLE, "the server is about to stop");
+            return self.refuse_answer(conn, exchange, refusal);
+        }
         let Some(response) = exchange.response.take() else { return };
         let (_, mut headers, body) = response.into_parts();
         let Kind::Upgrade(upgrade) = body.0 else { return };
@@ -236,7 +241,8 @@ impl Shared {
         if self.facts.set(Fact::Paused, false) {
             conn.resume();
         }
-        upgrade(conn);
+        let addresses = self.site.addresses.get();
+        upgrade(conn, addresses.map(|it| it.hold(&self.peer.address())));
     }
 
     /// The answer is written, in a callback that goes on with what has come.

@@ -25,6 +25,7 @@ pub const ENTRIES: &[(&str, Entry)] = &[
     ("http_values", |bytes| with_text(bytes, super::values)),
     ("range", super::ranges),
     ("site_path", |bytes| with_text(bytes, super::site_path)),
+    ("websocket", super::websocket),
 ];
 
 fn with_text(bytes: &[u8], entry: fn(&str)) {

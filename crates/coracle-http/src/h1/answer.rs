@@ -42,13 +42,14 @@ pub(crate) fn write_head(
     len: Option<u64>,
 ) -> Written {
     let mut keep_alive = context.keep_alive;
-    let (mut has_date, mut length_field) = (false, None);
+    let (mut has_date, mut length_field, mut upgrade) = (false, None, false);
     out.reserve(256);
     write_status(out, status);
     for field in &headers.fields {
         let (name, value) = (headers.resolve(field.name), headers.resolve(field.value));
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"date") => has_date = true,
+            7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = true,
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 // Framing is ours, but a handler may want to see the client go.
                 keep_alive &= !headers.has_token("connection", "close");
@@ -95,8 +96,11 @@ pub(crate) fn write_head(
         }
     };
     match (keep_alive, context.modern) {
+        // What concerns only this connection is named (RFC 9110, 7.8): a 426 says what there is.
+        (true, true) if upgrade => out.extend_from_slice(b"connection: upgrade\r\n"),
         (true, true) => {}
         (true, false) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (false, _) if upgrade => out.extend_from_slice(b"connection: close, upgrade\r\n"),
         (false, _) => out.extend_from_slice(b"connection: close\r\n"),
     }
     out.extend_from_slice(b"\r\n");

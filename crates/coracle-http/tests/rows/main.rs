@@ -3,9 +3,11 @@
 //! A case is a function of a [`Harness`](harness::Harness); `suite!` makes it a test of every backend, so that its
 //! path names the backend (`rows::epoll::j1_…`). Names begin with the row they hold.
 
+mod autobahn;
 mod bodies;
 mod client;
 mod dripping;
+mod events;
 mod handlers;
 #[allow(dead_code)]
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
@@ -14,6 +16,8 @@ mod keeping;
 mod refusing;
 mod slow_clients;
 mod telling;
+mod websocket;
+mod ws_client;
 
 macro_rules! suite {
     (
@@ -128,11 +132,56 @@ suite! {
             j1_answers_are_whole_however_late_they_are_read,
             j1_half_a_body_and_the_end_is_not_waited_for,
         }
+        autobahn::{
+            k1_autobahn_1_framing,
+            k1_autobahn_2_pings_and_pongs,
+            k1_autobahn_3_reserved_bits,
+            k1_autobahn_4_opcodes,
+            k1_autobahn_5_fragmentation,
+            k1_autobahn_6_utf_8,
+            k1_autobahn_7_closing,
+            k1_autobahn_9_and_10_large_messages,
+            k3_autobahn_12_and_13_compression,
+        }
+        websocket::{
+            k1_request_that_lacks_something_is_told_what,
+            k1_origins_are_looked_at,
+            k1_subprotocol_is_one_that_both_speak,
+            k1_what_follows_the_request_is_heard,
+            k1_unmasked_frames_and_large_ones_are_refused,
+            k1_flood_of_pings_is_stopped,
+            k1_callbacks_are_told_everything_in_order,
+            k1_error_or_panic_of_a_handler_ends_its_socket_only,
+            k1_peer_that_is_paused_is_not_heard,
+            k1_peer_that_does_not_answer_a_close_is_cut,
+            k1_close_is_answered_though_nobody_listens,
+            k1_socket_that_is_not_closed_but_lost_is_an_error,
+            k1_sender_waits_for_a_peer_that_does_not_read,
+            k1_socket_in_callbacks_holds_no_stack,
+            k1_halves_are_used_by_two_coroutines,
+            k2_silent_peer_is_asked_and_let_go,
+            k4_client_talks_to_a_server,
+            k4_client_in_callbacks_and_one_that_is_dropped,
+            k4_client_refuses_what_is_no_answer,
+            k4_client_talks_through_a_layer,
+            k4_client_that_is_cancelled_hears_of_it,
+            k6_room_tells_everybody_in_order,
+            k6_slow_reader_is_let_go_or_misses_some,
+        }
+        events::{
+            k5_events_are_streamed_with_their_names,
+            k5_client_comes_back_with_the_last_id,
+            k5_producer_waits_for_a_client_that_does_not_read,
+            k5_producer_of_a_client_that_is_gone_is_cancelled,
+            k5_events_out_of_a_channel_end_with_it,
+        }
     }
     real: {
     }
     sim: {
         telling::{ j14_late_requests_are_in_the_access_log }
+        websocket::{ k2_times_are_exact }
+        events::{ k5_silence_is_broken_by_a_comment }
         refusing::{
             j4_times_are_exact,
             j4_body_that_drips_is_cut,
