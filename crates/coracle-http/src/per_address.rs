@@ -155,6 +155,48 @@ impl Protocol for Seated {
     }
 }
 
+/// Another protocol in the seat of the connection it has taken over.
+pub(crate) struct Successor<P> {
+    inner: P,
+    _seat: Seat,
+}
+
+impl<P> Successor<P> {
+    pub(crate) fn new(inner: P, seat: Seat) -> Successor<P> {
+        Successor { inner, _seat: seat }
+    }
+}
+
+impl<P: Protocol> Protocol for Successor<P> {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.inner.on_open(conn)
+    }
+
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        self.inner.on_data(conn, input)
+    }
+
+    fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.inner.on_ready(conn)
+    }
+
+    fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.inner.on_idle(conn)
+    }
+
+    fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.inner.on_end(conn)
+    }
+
+    fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.inner.on_shutdown(conn)
+    }
+
+    fn on_close(&mut self, reason: &Reason) {
+        self.inner.on_close(reason);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
