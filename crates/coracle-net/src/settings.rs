@@ -19,7 +19,8 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How many bytes may wait to be read. A message that does not fit ends the connection
-    /// ([`Reason::InputLimit`](crate::Reason::InputLimit)).
+    /// ([`Reason::InputLimit`](crate::Reason::InputLimit)). What comes in before a [pause](crate::Conn::pause)
+    /// takes effect is not judged until it is shown.
     pub limit_input_bytes: usize,
     /// How many bytes may wait to be sent. More end the connection
     /// ([`Reason::SlowReader`](crate::Reason::SlowReader)).

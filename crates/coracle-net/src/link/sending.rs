@@ -383,7 +383,8 @@ impl Link {
         match result {
             Ok(Outcome::Count(count)) => {
                 state.settle_sent(count);
-                if state.phase == Phase::Closing {
+                // What a layer says while it waits for its peer puts nothing off: that could go on for ever.
+                if state.phase == Phase::Closing && !state.is_starved() {
                     state.put_off_deadline(self.service.settings.drain);
                 }
                 let count32 = u32::try_from(count).unwrap_or(u32::MAX);

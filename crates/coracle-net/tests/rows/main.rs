@@ -94,6 +94,7 @@ suite! {
             e12_peer_that_never_ends_meets_the_deadline,
             e12_abort_throws_away_what_waits,
             e12_long_answer_is_whole_however_late_it_is_taken,
+            i4_idle_connection_is_still_sent_its_answer,
             e12_work_under_way_is_waited_for,
             e12_peer_that_takes_nothing_meets_a_deadline_all_the_same,
             e5_what_nobody_reads_any_more_does_not_count,

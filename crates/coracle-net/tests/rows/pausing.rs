@@ -1,10 +1,12 @@
 //! Rows E6 and E7: what must not get lost around a pause; and connections that reach for each other.
 
 use crate::harness::Harness;
-use crate::peers::{Notes, Pair};
+use crate::peers::{Notes, Noting, Pair};
+use crate::sample_layers::Xor;
 use coracle_loop::demux::Operation;
-use coracle_net::{Settings, attach};
+use coracle_net::{Buffer, Conn, Layered, Settings, attach};
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
@@ -168,12 +170,34 @@ pub(crate) fn h1_callback_does_something_with_another_connection(h: &Harness) {
 }
 
 pub(crate) fn e7_peer_that_is_ahead_of_a_paused_protocol_is_not_punished(h: &Harness) {
+    let serve = |settings, protocol| {
+        let notes = Notes::default();
+        Pair::with(h, settings, Noting { notes: Rc::clone(&notes), on_data: protocol }, notes)
+    };
+    is_not_punished(h, serve);
+    let serve = |settings, protocol| {
+        let notes = Notes::default();
+        let protocol = Noting { notes: Rc::clone(&notes), on_data: protocol };
+        Pair::with(h, settings, Layered::new(Xor, protocol), notes)
+    };
+    is_not_punished(h, serve);
+    // Who is not paused, and leaves so much, has a message that is too long.
+    let settings = Settings { limit_input_bytes: 2000, ..Settings::default() };
+    let pair = Pair::new(h, settings, |_, _| Ok(()));
+    pair.send(&vec![b'm'; 3000]);
+    let notes = pair.over();
+    assert_eq!(notes.last().unwrap(), "close: the peer sent more than any message may have");
+}
+
+type OnData = Box<dyn FnMut(&mut Conn<'_>, &mut Buffer) -> io::Result<()>>;
+
+fn is_not_punished<'a>(h: &Harness, serve: impl Fn(Settings, OnData) -> Pair<'a>) {
     // One message at a time, and a pause after each. Much more than may wait has come by then.
     const MESSAGES: usize = 64;
     let settings = Settings { limit_input_bytes: 2000, ..Settings::default() };
     let count = Rc::new(Cell::new(0));
     let taken = Rc::clone(&count);
-    let pair = Pair::new(h, settings, move |conn, input| {
+    let on_data = move |conn: &mut Conn<'_>, input: &mut Buffer| {
         if input.take_exact(1000).is_none() {
             return Ok(());
         }
@@ -184,16 +208,11 @@ pub(crate) fn e7_peer_that_is_ahead_of_a_paused_protocol_is_not_punished(h: &Har
             handle.with(lp, |conn| conn.resume());
         });
         Ok(())
-    });
+    };
+    let pair = serve(settings, Box::new(on_data));
     let payload = vec![b'm'; MESSAGES * 1000].into();
     h.lp.operate(Operation::Send { socket: pair.client, payload }, |_, _| ());
     let (notes, all) = (Rc::clone(&pair.notes), Rc::clone(&count));
     h.run_until(&all, move |count| count.get() == MESSAGES || notes.borrow().len() > 2);
     assert_eq!((count.get(), pair.notes.borrow().len()), (MESSAGES, 2), "{:?}", pair.notes);
-    // Who is not paused, and leaves so much, has a message that is too long.
-    let settings = Settings { limit_input_bytes: 2000, ..Settings::default() };
-    let pair = Pair::new(h, settings, |_, _| Ok(()));
-    pair.send(&vec![b'm'; 3000]);
-    let notes = pair.over();
-    assert_eq!(notes.last().unwrap(), "close: the peer sent more than any message may have");
 }
