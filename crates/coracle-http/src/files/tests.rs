@@ -312,10 +312,10 @@ fn n6_sibling_that_is_older_than_its_file_is_not_sent() {
 #[test]
 fn n1_small_files_are_in_memory_and_large_ones_are_not() {
     let (dir, files) = site();
-    dir.file("large", vec![7; 64 * 1024 + 1]).file("small", vec![7; 64 * 1024]);
+    dir.file("large", vec![7; 32 * 1024 + 1]).file("small", vec![7; 32 * 1024]);
     assert_eq!(get(&files, "/small").kind, "memory");
     let large = get(&files, "/large");
-    assert_eq!((large.kind, large.body.len()), ("file", 64 * 1024 + 1));
+    assert_eq!((large.kind, large.body.len()), ("file", 32 * 1024 + 1));
     assert_eq!(get(&files.limit_memory_file_bytes(0), "/small").kind, "file");
 }
 
