@@ -96,7 +96,7 @@ enum Work {
 }
 
 /// The names of the works.
-const ALL: [&str; 15] = [
+const ALL: [&str; 16] = [
     "w1",
     "w2",
     "w3",
