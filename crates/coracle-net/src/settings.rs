@@ -18,9 +18,10 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How many bytes may wait to be read. A message that does not fit ends the connection
-    /// ([`Reason::InputLimit`](crate::Reason::InputLimit)). What comes in before a [pause](crate::Conn::pause)
-    /// takes effect is not judged until it is shown.
+    /// How many bytes [`on_data`](crate::Protocol::on_data) may leave unread. More end the connection
+    /// ([`Reason::InputLimit`](crate::Reason::InputLimit)). What comes in one piece (4 KiB on io_uring, 64 KiB
+    /// elsewhere) is shown whatever its length: who has a limit for a message looks at it. What comes in before a
+    /// [pause](crate::Conn::pause) takes effect is not judged until it is shown.
     pub limit_input_bytes: usize,
     /// How many bytes may wait to be sent. More end the connection
     /// ([`Reason::SlowReader`](crate::Reason::SlowReader)).
