@@ -32,7 +32,7 @@ use crate::task::{Key, Listed, Sent, Stamps, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Clock, Loop, LoopHandle};
-use coracle_stack::{Coroutine, CoroutineResult, Pool, Stack, StackSize};
+use coracle_stack::{CoroutineResult, Pool, Seated, Stack, StackSize};
 use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -467,7 +467,7 @@ impl Scheduler {
         &self,
         lp: &Loop,
         task: Listed,
-        place: &mut Option<Coroutine<(), (), ()>>,
+        place: &mut Option<Seated<(), (), ()>>,
     ) -> io::Result<()> {
         match place {
             Some(former) if former.stack().size() == task.size.get() && !task.has_name() => {
@@ -483,11 +483,11 @@ impl Scheduler {
         &self,
         lp: &Loop,
         task: Listed,
-        place: &mut Option<Coroutine<(), (), ()>>,
+        place: &mut Option<Seated<(), (), ()>>,
     ) -> io::Result<()> {
         *place = None;
         let stack = self.take_stack(&task)?;
-        *place = Some(Coroutine::new(stack, current::body(self, lp, task)));
+        *place = Some(Seated::new(stack, current::body(self, lp, task)));
         Ok(())
     }
 
