@@ -44,6 +44,9 @@ use std::time::Instant;
 /// How many coroutines and futures one turn of the loop runs.
 const RESUMES_PER_TURN: usize = 1024;
 
+/// Between so many of them it is looked whether a timer is late, so that the others have to wait for the next turn.
+const RESUMES_PER_LOOK: usize = 4;
+
 /// How many tasks that are over are kept for the next who is spawned.
 const LIMIT_SPARE_TASKS: usize = 1024;
 
@@ -370,6 +373,9 @@ impl Scheduler {
         let mut left = RESUMES_PER_TURN;
         while left > 0 {
             left -= 1;
+            if left % RESUMES_PER_LOOK == 0 && lp.has_late_timer() {
+                break;
+            }
             if self.is_forked() {
                 return; // one of them has forked, and this is the copy
             }
