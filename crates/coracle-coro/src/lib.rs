@@ -137,6 +137,7 @@ mod run;
 mod runtime;
 mod scheduler;
 mod scope;
+mod scopes;
 pub mod seeing;
 mod shield;
 mod signals;
@@ -155,6 +156,7 @@ mod waits_for;
 #[cfg(feature = "thread-sanitizer")]
 mod watched;
 mod way;
+mod yielder;
 
 pub use big_stack::on_big_stack;
 pub use cancelled::is_cancelled;

@@ -14,6 +14,7 @@ mod future_channels;
 mod future_sockets;
 mod future_time;
 mod futures;
+mod generators;
 mod handing_over;
 mod harness;
 mod inheriting;
@@ -150,6 +151,16 @@ suite! {
             s27_inheritance_goes_to_other_loops_and_is_dropped_there,
             s28_span_follows_spawn,
             s28_coroutines_do_not_run_in_the_spans_of_others,
+            s28_subscriber_that_panics_in_a_wait_breaks_none,
+            s28_subscriber_cannot_wait_in_a_wait,
+        }
+        generators::{
+            s4_child_cannot_suspend_the_generator_of_its_parent,
+            s4_child_that_resumes_the_generator_cannot_suspend_it,
+            s4_generator_is_suspended_from_a_big_stack,
+            s4_what_a_generator_is_inside_of_stays_with_it,
+            s10_shield_of_a_generator_is_its_own,
+            s16_deadline_of_a_generator_is_not_that_of_who_resumes_it,
         }
         several::{
             s38_run_ends_when_the_coroutines_of_all_loops_are_over,
