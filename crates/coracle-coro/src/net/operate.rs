@@ -20,6 +20,7 @@
 pub(crate) mod guests;
 
 use crate::budget;
+use crate::cancelled::is_cancelled;
 use crate::current::{self, Frame, go_on};
 use crate::failures;
 use crate::net::socket::Socket;
@@ -739,8 +740,4 @@ impl Complete for Single {
             unsafe { go_on(coroutine) };
         }
     }
-}
-
-pub(super) fn is_cancelled(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::CANCELED.raw_os_error())
 }

@@ -4,7 +4,6 @@ use crate::harness::{ETIMEDOUT, Harness, MS, errno};
 use coracle_coro::sync::{RecvError, Select, channel};
 use coracle_coro::{no_park, run_on, sleep, spawn, timeout, yield_now};
 use coracle_loop::Loop;
-use coracle_loop::demux::Backend;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -56,9 +55,6 @@ pub(crate) fn s16_timeout_ends_a_wait_at_a_channel(h: &Harness) {
 }
 
 pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
-    if h.lp.backend() == Backend::Sim {
-        return; // whose world is of one thread
-    }
     let backend = h.lp.backend();
     h.run(move || {
         for limit in LIMITS {
