@@ -123,6 +123,7 @@ mod join_all;
 mod kept;
 mod leak;
 mod local;
+mod must_not_unwind;
 pub mod names;
 pub mod net;
 mod no_park;

@@ -54,11 +54,19 @@ pub(crate) fn any_ready(
     wanted: &[(c_int, Interest)],
     deadline: Option<Instant>,
 ) -> Result<(), Stop> {
+    any_ready_as(what(wanted), wanted, deadline)
+}
+
+fn any_ready_as(
+    what: WaitsFor,
+    wanted: &[(c_int, Interest)],
+    deadline: Option<Instant>,
+) -> Result<(), Stop> {
     gate::note_wait();
     let lp = lp();
-    match polled(&lp, wanted, deadline) {
+    match polled(&lp, what, wanted, deadline) {
         Some(ended) => ended,
-        None => looked(&lp, &wanted.iter().map(events).collect::<Vec<_>>(), deadline),
+        None => looked(&lp, what, &wanted.iter().map(events).collect::<Vec<_>>(), deadline),
     }
 }
 
@@ -73,13 +81,18 @@ pub(crate) fn any_ready_in(
     let lp = lp();
     match polled_in(&lp, wanted, make_set, deadline) {
         Some(ended) => ended,
-        None => looked(&lp, wanted, deadline),
+        None => looked(&lp, what(wanted), wanted, deadline),
     }
 }
 
 /// Waits until `fd` is ready.
 pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) -> Result<(), Stop> {
     any_ready(&[(fd, interest)], deadline)
+}
+
+/// Waits until `fd` is readable: when the process `pid` has ended.
+pub(crate) fn ended(fd: c_int, pid: c_int) -> Result<(), Stop> {
+    any_ready_as(WaitsFor::Child(pid), &[(fd, Interest::READ)], None)
 }
 
 /// Waits until `deadline`, which is its end and no error.
@@ -122,13 +135,14 @@ pub(crate) fn told(ended: Ended) -> Result<(), Stop> {
 /// By polls of the loop; `None` if it cannot watch one of them.
 fn polled(
     lp: &Loop,
+    what: WaitsFor,
     wanted: &[(c_int, Interest)],
     deadline: Option<Instant>,
 ) -> Option<Result<(), Stop>> {
     if lp.backend() == Backend::Sim {
         return None; // a simulated kernel has no descriptors of the real one
     }
-    poll_all(lp, Wait::new(what(wanted)), wanted, deadline)
+    poll_all(lp, Wait::new(what), wanted, deadline)
 }
 
 /// By a poll of an epoll set; `None` if there is none, or the loop cannot watch it.
@@ -217,7 +231,12 @@ impl Polls {
 }
 
 /// By looking now and then: for descriptors that the loop cannot watch, and in the simulator.
-fn looked(lp: &Loop, wanted: &[(c_int, c_short)], deadline: Option<Instant>) -> Result<(), Stop> {
+fn looked(
+    lp: &Loop,
+    what: WaitsFor,
+    wanted: &[(c_int, c_short)],
+    deadline: Option<Instant>,
+) -> Result<(), Stop> {
     let simulated = lp.backend() == Backend::Sim;
     let mut pause = Duration::from_millis(1);
     loop {
@@ -232,7 +251,7 @@ fn looked(lp: &Loop, wanted: &[(c_int, c_short)], deadline: Option<Instant>) -> 
             return Err(Stop::TimedOut);
         }
         let next = lp.deadline(pause);
-        let wait = Wait::new(what(wanted));
+        let wait = Wait::new(what);
         let sittings: Vec<Sitting> =
             wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
         let ended = wait.wait(Some(deadline.map_or(next, |deadline| deadline.min(next))));

@@ -119,7 +119,7 @@ pub(crate) fn s10_started_coroutine_is_leaked_with_its_loop(h: &Harness) {
 }
 
 pub(crate) fn s10_more_than_can_be_posted_are_cancelled_at_once(h: &Harness) {
-    let lp = narrow_loop(h);
+    let lp = narrow_loop(h, 10);
     let handle = lp.handle();
     let ended = run_on(&lp, move || {
         let many: Vec<_> = (0..100).map(|_| spawn(|| errno(sleep(HOUR)))).collect();
@@ -131,9 +131,9 @@ pub(crate) fn s10_more_than_can_be_posted_are_cancelled_at_once(h: &Harness) {
     ended.expect("all were cancelled");
 }
 
-/// One that takes few posted jobs at a time.
-fn narrow_loop(h: &Harness) -> Loop {
-    let builder = Loop::builder().limit_posted_jobs(10);
+/// One that takes `limit` posted jobs at a time.
+pub(crate) fn narrow_loop(h: &Harness, limit: usize) -> Loop {
+    let builder = Loop::builder().limit_posted_jobs(limit);
     let lp = match h.another_loop().backend() {
         Backend::Sim => builder.demux(Kernel::with_faults(1, Faults::benign()).demux()),
         backend => builder.backend(backend),
@@ -143,7 +143,7 @@ fn narrow_loop(h: &Harness) -> Loop {
 
 pub(crate) fn s10_loop_does_not_wait_for_another_that_is_behind(h: &Harness) {
     type Many<T> = Rc<RefCell<Vec<T>>>;
-    let (lp, coroutines, futures) = (narrow_loop(h), Many::default(), Many::default());
+    let (lp, coroutines, futures) = (narrow_loop(h, 10), Many::default(), Many::default());
     let (many, more) = (Rc::clone(&coroutines), Rc::clone(&futures));
     lp.defer(move |_| {
         many.borrow_mut().extend((0..100).map(|_| spawn(|| errno(sleep(HOUR)))));

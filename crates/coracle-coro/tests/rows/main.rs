@@ -130,6 +130,7 @@ suite! {
             s22_cancelled_receiver_takes_nothing,
             s22_refused_send_gives_its_message_up_without_the_lock,
             s16_timeout_ends_a_wait_at_a_channel,
+            s23_wakes_that_come_together_are_one_job,
         }
         stacks::{
             s3_stacks_of_a_loop_have_limits_of_their_own,

@@ -96,6 +96,7 @@ suite! {
             s35_children_are_waited_for,
             s35_output_of_children,
             s35_waitid_and_wait4,
+            s49_wait_for_a_child_is_listed,
             s34_names_are_looked_up_elsewhere,
             s34_many_look_ups,
             s34_older_names_for_it,
