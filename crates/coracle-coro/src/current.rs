@@ -338,7 +338,7 @@ impl Frame {
     #[inline(always)]
     fn suspend(&self) {
         if let Some(extras) = self.extras.get() {
-            extras.spans.pause(&self.unhooked);
+            extras.spans.pause(self);
         }
         CURRENT.set(null());
         // SAFETY: the yielder is on the same stack as this frame, in the function that called the one whose
@@ -349,7 +349,7 @@ impl Frame {
         }
         CURRENT.set(self);
         if let Some(extras) = self.extras.get() {
-            extras.spans.go_on(&self.unhooked);
+            extras.spans.go_on(self);
         }
     }
 
@@ -375,7 +375,8 @@ impl Frame {
     pub(crate) fn assert_may_park(&self) {
         assert!(
             self.no_park.get() == 0,
-            "a wait inside `no_park`: what is in there must not be interrupted by other coroutines"
+            "a wait inside `no_park`, or in a subscriber of `tracing` that is told of a span while its coroutine is \
+             about to wait: what is in there must not be interrupted by other coroutines"
         );
         assert!(self.scheduler().is_turning(), "{REFUSAL}");
     }

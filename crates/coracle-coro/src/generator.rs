@@ -1,7 +1,7 @@
 //! Generators: a function that hands out values on its way, and takes others in.
 //!
 //! A [`Generator`] has a stack of its own. [`resume`](Generator::resume) goes there and comes back with a value
-//! as soon as the function, or any function it calls, says [`suspend`](coracle_stack::Yielder::suspend). Nothing
+//! as soon as the function, or any function it calls, says [`suspend`](Yielder::suspend). Nothing
 //! schedules it: it runs when it is resumed, on the thread that made it, and no loop is needed.
 //!
 //! ```text
@@ -23,6 +23,8 @@ use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
 use std::rc::Rc;
+
+pub use crate::yielder::Yielder;
 
 /// A function with a stack of its own, that hands out values on its way.
 ///
@@ -93,6 +95,11 @@ use std::rc::Rc;
 /// scope of a thread-local, as of the crate `scoped-tls`, may end before one that began later, which is
 /// **not sound**. The whole list is in SOUNDNESS.md.
 ///
+/// In a coroutine, what the generator is inside of when it hands a value out (a [deadline](crate::deadline()), a
+/// [shield](crate::shield()), [`no_park`](crate::no_park()), [`in_span`](crate::in_span())) is its own: it does not
+/// hold for who has resumed it, and holds again when it goes on, whoever resumes it then. In a plain thread, a
+/// deadline holds for the thread, also while a generator is suspended inside of it.
+///
 /// # Threads
 /// Any thread can make generators; each has a pool of stacks for them. A generator stays on its thread, and so
 /// may hold an `Rc` or a reference to a thread-local; but in the latter case it must not itself be kept in another
@@ -106,30 +113,6 @@ pub struct Generator<Yield, Input = (), Return = ()> {
     /// Borrowed while it runs.
     coroutine: RefCell<Coroutine<Input, Yield, Return>>,
 }
-
-/// By this the function of a [`Generator`] hands values out, and every function that it lends it to.
-///
-/// ```
-/// use coracle_coro::Generator;
-/// use coracle_coro::generator::Yielder;
-///
-/// fn twice(value: u32, out: &Yielder<u32>) {
-///     out.suspend(value);
-///     out.suspend(value);
-/// }
-///
-/// let stutter = Generator::new(|out| (1..=2).for_each(|value| twice(value, out)));
-/// assert_eq!(stutter.collect::<Vec<_>>(), [1, 1, 2, 2]);
-/// ```
-///
-/// It stays where it is: neither the generator's caller nor another generator can get hold of it.
-///
-/// ```compile_fail
-/// use coracle_coro::Generator;
-///
-/// let outer = Generator::<u32, (), Generator<u32>>::new(|out| Generator::new(move |_| out.suspend(1)));
-/// ```
-pub type Yielder<Yield, Input = ()> = coracle_stack::Yielder<Input, Yield>;
 
 /// What came of resuming a [`Generator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -226,6 +209,9 @@ impl<Yield: 'static, Input: 'static, Return: 'static> Generator<Yield, Input, Re
     where
         F: FnOnce(&Yielder<Yield, Input>, Input) -> Return + 'static,
     {
+        let body = move |out: &coracle_stack::Yielder<Input, Yield>, input| {
+            Yielder::run(out, |out| body(out, input))
+        };
         Generator { coroutine: RefCell::new(Coroutine::new(stack, body)) }
     }
 }

@@ -14,14 +14,12 @@
 //! One that is on its way from loop to loop is nowhere. So that all are empty does not mean much by itself; that
 //! they are still when every loop has done what was posted to it, and no coroutine has come meanwhile, does.
 
+use crate::inbox::post;
 use crate::leak;
-use crate::primitive::{
-    self, AtomicBool, AtomicU64, AtomicUsize, Lock, Loop, LoopHandle, PostError,
-};
+use crate::primitive::{self, AtomicBool, AtomicU64, AtomicUsize, Lock, LoopHandle};
 use crate::scheduler::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 /// One that was entered: in the upper half of a count how many there ever were, in the lower those not over.
 const ENTERED: u64 = 1 << 32 | 1;
@@ -206,17 +204,5 @@ impl Coming {
 impl Drop for Coming {
     fn drop(&mut self) {
         self.group.places[self.index].coming.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Has a loop do something, however many jobs wait there; not if it is gone.
-fn post(handle: &LoopHandle, job: impl FnOnce(&Loop) + Clone + Send + 'static) {
-    while handle.post(job.clone()) == Err(PostError::Full) {
-        if let Some(lp) = Loop::current().filter(|lp| handle.is_of(lp)) {
-            let handle = handle.clone();
-            lp.defer(move |_| post(&handle, job)); // when it has done some of them
-            return;
-        }
-        thread::yield_now();
     }
 }

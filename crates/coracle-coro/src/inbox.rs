@@ -32,10 +32,31 @@ impl Inbox {
     }
 }
 
-/// A wake-up must not be lost, so a loop that is behind with its posted jobs is waited for. One that is gone has
-/// nobody left who waits.
+/// Has a loop do something, however many jobs wait there. One that is gone has nobody left who waits.
+///
+/// A loop that is behind with its posted jobs is waited for, since nothing may be lost. Not by another loop, which
+/// might be the one that it waits for: that one tries again when it has done some of its own.
 pub(crate) fn post(handle: &LoopHandle, job: impl FnOnce(&Loop) + Clone + Send + 'static) {
     while handle.post(job.clone()) == Err(PostError::Full) {
+        if let Some(lp) = Loop::current() {
+            let later = Later { handle: handle.clone(), job: Some(job) };
+            lp.defer(move |_| drop(later));
+            return;
+        }
         thread::yield_now();
+    }
+}
+
+/// A job that is posted when this is dropped: later, or with the loop that wanted it done.
+struct Later<J: FnOnce(&Loop) + Clone + Send + 'static> {
+    handle: LoopHandle,
+    job: Option<J>,
+}
+
+impl<J: FnOnce(&Loop) + Clone + Send + 'static> Drop for Later<J> {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            post(&self.handle, job);
+        }
     }
 }

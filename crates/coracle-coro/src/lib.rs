@@ -123,6 +123,7 @@ mod join_all;
 mod kept;
 mod leak;
 mod local;
+mod must_not_unwind;
 pub mod names;
 pub mod net;
 mod no_park;
@@ -137,6 +138,7 @@ mod run;
 mod runtime;
 mod scheduler;
 mod scope;
+mod scopes;
 pub mod seeing;
 mod shield;
 mod signals;
@@ -155,6 +157,7 @@ mod waits_for;
 #[cfg(feature = "thread-sanitizer")]
 mod watched;
 mod way;
+mod yielder;
 
 pub use big_stack::on_big_stack;
 pub use cancelled::is_cancelled;

@@ -57,6 +57,7 @@ mod arms;
 mod datagram;
 mod halves;
 pub(crate) mod operate;
+pub(crate) mod pause;
 mod serve;
 mod socket;
 mod stream;

@@ -12,6 +12,7 @@
 
 use crate::current;
 use crate::deadline;
+use crate::must_not_unwind::MustNotUnwind;
 use crate::primitive::Lock;
 use crate::shield::Shield;
 use crate::waiter::{Waiter, Waker, current_loop, refuse_callbacks};
@@ -131,7 +132,7 @@ where
     let ending = Arc::new(Ending::default());
     let job = Borrowing { body: Some(body), _over: Over(Arc::clone(&ending)) };
 
-    let must_not_unwind = MustNotUnwind;
+    let must_not_unwind = MustNotUnwind("cannot wait for offloaded work that borrows");
     let taken = current_loop().offload(move || job.run(), |_, _| ());
     ending.wait();
     std::mem::forget(must_not_unwind);
@@ -243,15 +244,5 @@ impl Ending {
             }
             waiter.wait(None);
         }
-    }
-}
-
-/// Ends the process if it is dropped: the work would go on without what it has borrowed.
-struct MustNotUnwind;
-
-impl Drop for MustNotUnwind {
-    fn drop(&mut self) {
-        eprintln!("coracle: cannot wait for offloaded work that borrows: aborting");
-        std::process::abort();
     }
 }

@@ -7,6 +7,7 @@ use crate::current::{self, Frame};
 use crate::deadline;
 use crate::join::report;
 use crate::leak::{Family, leak};
+use crate::must_not_unwind::MustNotUnwind;
 use crate::shield::Shield;
 use crate::spawn::start;
 use crate::sync::failure::late;
@@ -95,7 +96,8 @@ where
         scope.children.cancel();
     }
     // Before anything that they may borrow is gone.
-    let must_not_unwind = MustNotUnwind;
+    let must_not_unwind =
+        MustNotUnwind("a scope cannot wait for its children, which may borrow from it");
     scope.children.wait();
     std::mem::forget(must_not_unwind);
     let value = result.unwrap_or_else(|payload| resume_unwind(payload))?;
@@ -188,18 +190,6 @@ impl<'scope> Scope<'scope, '_> {
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Scope({} children)", self.children.living.get())
-    }
-}
-
-/// Ends the process if it is dropped: children that borrow would go on without what they have borrowed.
-struct MustNotUnwind;
-
-impl Drop for MustNotUnwind {
-    fn drop(&mut self) {
-        eprintln!(
-            "coracle: a scope cannot wait for its children, which may borrow from it: aborting"
-        );
-        std::process::abort();
     }
 }
 

@@ -380,6 +380,10 @@ impl Sleeper {
         self.ending.shielded.swap(shielded, Ordering::Relaxed)
     }
 
+    pub(crate) fn is_shielded(&self) -> bool {
+        self.ending.shielded.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.ending.cancelled.load(Ordering::SeqCst)

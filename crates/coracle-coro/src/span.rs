@@ -1,7 +1,9 @@
 //! The spans of `tracing` that a coroutine is in: only while it runs, and not while others do.
 
-use crate::current;
+use crate::current::{self, Frame};
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use tracing::Span;
 
 /// Runs `f` in `span`, as [`Span::in_scope`] does; but while the coroutine waits in there, it is not in the
@@ -49,64 +51,119 @@ fn with_spans(f: impl FnOnce(&Spans)) {
     });
 }
 
-/// The spans of one coroutine, the innermost last.
+/// The spans of one coroutine, the innermost last. None is borrowed while a subscriber is told: it may do what it
+/// likes, also come here.
 #[derive(Default)]
 pub(crate) struct Spans {
-    stack: RefCell<Vec<Span>>,
+    stack: RefCell<Vec<Rc<Span>>>,
     any: Cell<bool>,
 }
 
 impl Spans {
     pub(crate) fn enter(&self, span: Span) {
         enter(&span);
+        self.push(Rc::new(span));
+    }
+
+    fn push(&self, span: Rc<Span>) {
         self.stack.borrow_mut().push(span);
         self.any.set(true);
     }
 
     fn leave(&self) {
-        let span = self.stack.borrow_mut().pop();
-        self.any.set(!self.stack.borrow().is_empty());
-        span.iter().for_each(exit); // nothing is borrowed: a subscriber may do what it likes
+        self.pop().iter().for_each(|span| exit(span));
     }
 
-    /// The coroutine is over.
+    fn pop(&self) -> Option<Rc<Span>> {
+        let mut stack = self.stack.borrow_mut();
+        let span = stack.pop();
+        self.any.set(!stack.is_empty());
+        span
+    }
+
+    /// The coroutine is over, and nothing can panic in it any more.
     pub(crate) fn leave_all(&self) {
-        while self.any.get() {
-            self.leave();
+        while let Some(span) = self.pop() {
+            caught(|| exit(&span));
         }
     }
 
-    /// The coroutine is left for a while. It is in the middle of a wait: whatever a subscriber calls must not
-    /// begin another one, so its calls are not hooked meanwhile.
+    pub(crate) fn count(&self) -> usize {
+        self.stack.borrow().len()
+    }
+
+    /// Leaves all but the first `count`, and returns them.
+    pub(crate) fn split_off(&self, count: usize) -> Vec<Rc<Span>> {
+        let mut left = Vec::new();
+        while self.count() > count {
+            let span = self.pop().expect("they were counted");
+            exit(&span);
+            left.push(span);
+        }
+        left.reverse();
+        left
+    }
+
+    /// Enters what was split off.
+    pub(crate) fn append(&self, spans: Vec<Rc<Span>>) {
+        for span in spans {
+            enter(&span);
+            self.push(span);
+        }
+    }
+
+    /// The coroutine is left for a while.
     #[inline]
-    pub(crate) fn pause(&self, unhooked: &Cell<u32>) {
+    pub(crate) fn pause(&self, frame: &Frame) {
         if self.any.get() {
-            quietly(unhooked, || self.exit_all());
+            (0..self.count()).rev().for_each(|nth| self.tell(frame, nth, exit));
         }
     }
 
-    /// It goes on. As above.
+    /// It goes on.
     #[inline]
-    pub(crate) fn go_on(&self, unhooked: &Cell<u32>) {
+    pub(crate) fn go_on(&self, frame: &Frame) {
         if self.any.get() {
-            quietly(unhooked, || self.enter_all());
+            (0..self.count()).for_each(|nth| self.tell(frame, nth, enter));
         }
     }
 
-    fn exit_all(&self) {
-        self.stack.borrow().iter().rev().for_each(exit);
-    }
-
-    fn enter_all(&self) {
-        self.stack.borrow().iter().for_each(enter);
+    /// Tells the subscriber of one span, in the middle of a wait. Whatever it does must not begin another wait: its
+    /// calls are not hooked meanwhile, and what waits by itself panics. And no panic leaves: the wait would be left
+    /// with it, and whoever ended it would look for a frame that is gone. The panic hook has told of it.
+    #[cold]
+    fn tell(&self, frame: &Frame, nth: usize, how: fn(&Span)) {
+        let Some(span) = self.stack.borrow().get(nth).cloned() else { return };
+        let _quiet = Quiet::new(frame);
+        caught(|| how(&span));
     }
 }
 
-#[cold]
-fn quietly(unhooked: &Cell<u32>, tell: impl FnOnce()) {
-    let before = unhooked.replace(unhooked.get() + 1);
-    tell();
-    unhooked.set(before);
+fn caught(tell: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
+        std::mem::forget(payload); // its destructor is not ours
+    }
+}
+
+/// A coroutine that does not wait, until this is dropped.
+struct Quiet<'a> {
+    frame: &'a Frame,
+    /// How often it is not hooked, and not to be parked, without this.
+    before: [u32; 2],
+}
+
+impl Quiet<'_> {
+    fn new(frame: &Frame) -> Quiet<'_> {
+        let raise = |count: &Cell<u32>| count.replace(count.get() + 1);
+        Quiet { frame, before: [raise(&frame.unhooked), raise(&frame.no_park)] }
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        self.frame.unhooked.set(self.before[0]);
+        self.frame.no_park.set(self.before[1]);
+    }
 }
 
 fn enter(span: &Span) {

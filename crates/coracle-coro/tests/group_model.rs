@@ -70,10 +70,6 @@ mod primitive {
             let left = std::mem::take(&mut self.0.jobs.lock().unwrap().0);
             drop(left);
         }
-
-        pub(crate) fn is_of(&self, lp: &Loop) -> bool {
-            Arc::ptr_eq(&self.0, &lp.0.0)
-        }
     }
 
     /// One that is run by its thread.

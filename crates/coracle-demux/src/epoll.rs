@@ -33,7 +33,8 @@ impl Epoll {
     }
 
     fn everything() -> EventFlags {
-        EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
+        let received = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP;
+        received | EventFlags::OUT | EventFlags::ET
     }
 
     /// epoll_pwait2(2), called directly: rustix uses it only when told at compile time that every kernel

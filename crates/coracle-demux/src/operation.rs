@@ -447,11 +447,14 @@ bitflags::bitflags! {
 }
 
 impl Readiness {
+    /// There are urgent bytes (PRI). Nobody is told of them: it is for those who read around them.
+    pub(crate) const URGENT: Readiness = Readiness::from_bits_retain(0x02);
+
     /// What epoll(7) and poll(2) say: all of our bits are theirs, but for RDHUP, which is moved.
     #[inline]
     pub(crate) fn from_kernel(flags: u32) -> Readiness {
         const RDHUP: u32 = 0x2000;
-        let same = flags & 0x1d;
+        let same = flags & 0x1f;
         let moved = (flags & RDHUP) >> 8;
         Readiness::from_bits_retain((same | moved) as u8)
     }

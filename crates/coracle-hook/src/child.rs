@@ -110,9 +110,10 @@ fn until_there(
     let descriptor = own.as_ref().map(AsRawFd::as_raw_fd).or(pidfd);
     let mut pause = Duration::from_millis(1);
     loop {
-        let waited = match descriptor {
-            Some(fd) => wait::ready(fd, Interest::READ, None),
-            None => wait::pause(lp().deadline(pause)),
+        let waited = match (descriptor, pid) {
+            (Some(fd), Some(pid)) => wait::ended(fd, pid),
+            (Some(fd), None) => wait::ready(fd, Interest::READ, None),
+            (None, _) => wait::pause(lp().deadline(pause)),
         };
         waited.map_err(|stop: Stop| stop.errno(libc::ETIMEDOUT))?;
         if let Some(answer) = look() {

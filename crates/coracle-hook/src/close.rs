@@ -1,6 +1,7 @@
 //! Closing: who waits on a descriptor that is closed is told `EBADF`, in whatever loop.
 //!
-//! These are never parked in; they are looked at in every thread, for the price of one load if nobody waits.
+//! These are never parked in; they are looked at in every thread, for the price of two loads if nobody waits: one
+//! before libc closes the number, to tell those who wait, and one after it, for who has begun to wait meanwhile.
 #![allow(unsafe_code)]
 
 use crate::cache;
@@ -18,7 +19,9 @@ hook! {
             closing(fd);
         }
         // SAFETY: as it was called.
-        unsafe { next!(close(fd: c_int) -> c_int) }
+        let answer = unsafe { next!(close(fd: c_int) -> c_int) };
+        closed(fd);
+        answer
     }
 
     always fn dup2(old: c_int, new: c_int) -> c_int {
@@ -27,7 +30,9 @@ hook! {
             closing(new);
         }
         // SAFETY: as it was called.
-        unsafe { next!(dup2(old: c_int, new: c_int) -> c_int) }
+        let answer = unsafe { next!(dup2(old: c_int, new: c_int) -> c_int) };
+        closed(new);
+        answer
     }
 
     always fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
@@ -36,7 +41,9 @@ hook! {
             closing(new);
         }
         // SAFETY: as it was called.
-        unsafe { next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int) }
+        let answer = unsafe { next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int) };
+        closed(new);
+        answer
     }
 
     always fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -49,10 +56,14 @@ hook! {
         if libcs::close_range.look().is_null() {
             // Libc has had it since 2.34.
             let arguments = [first as usize, last as usize, flags as usize];
-            return raw::settle(raw::plain(libc::SYS_close_range, arguments)) as c_int;
+            let answer = raw::plain(libc::SYS_close_range, arguments);
+            all_closed(first, last);
+            return raw::settle(answer) as c_int;
         }
         // SAFETY: as it was called.
-        unsafe { next!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int) }
+        let answer = unsafe { next!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int) };
+        all_closed(first, last);
+        answer
     }
 
     always fn closefrom(first: c_int) -> () {
@@ -63,21 +74,26 @@ hook! {
             // Libc has had it since 2.34. It has no way to fail.
             let arguments = [first.max(0) as usize, c_uint::MAX as usize, 0];
             let _ = raw::plain(libc::SYS_close_range, arguments);
-            return;
+        } else {
+            // SAFETY: as it was called.
+            unsafe { next!(closefrom(first: c_int) -> ()) };
         }
-        // SAFETY: as it was called.
-        unsafe { next!(closefrom(first: c_int) -> ()) }
+        all_closed(first.max(0) as c_uint, LIMIT_NUMBER);
     }
 
     // Inside libc, it closes what it has without a call of `close`.
 
     always fn fclose(stream: *mut libc::FILE) -> c_int {
+        let mut fd = -1;
         if gate::is_enabled() && !stream.is_null() {
             // SAFETY: a stream that is open, as it was called.
-            closing(unsafe { libc::fileno(stream) });
+            fd = unsafe { libc::fileno(stream) };
+            closing(fd);
         }
         // SAFETY: as it was called.
-        unsafe { next!(fclose(stream: *mut libc::FILE) -> c_int) }
+        let answer = unsafe { next!(fclose(stream: *mut libc::FILE) -> c_int) };
+        closed(fd);
+        answer
     }
 }
 
@@ -85,6 +101,21 @@ hook! {
 pub(crate) fn closing(fd: c_int) {
     cache::forget(fd);
     wait::closing(fd);
+}
+
+/// The number was closed, or something else was put there.
+fn closed(fd: c_int) {
+    if gate::is_enabled() {
+        wait::closed(fd, fd);
+    }
+}
+
+/// The same of several.
+fn all_closed(first: c_uint, last: c_uint) {
+    if gate::is_enabled() && first <= last {
+        let number = |fd: c_uint| fd.min(LIMIT_NUMBER) as c_int;
+        wait::closed(number(first), number(last));
+    }
 }
 
 /// If it is not, nothing will be closed.

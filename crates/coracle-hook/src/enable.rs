@@ -19,7 +19,7 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 /// Has libc's blocking calls park the coroutine that makes them, from now on, in the whole process.
 ///
 /// Call it once, at the beginning of `main`. A second call changes nothing. There is no way back, but for
-/// [`off`], and for children made by `fork`.
+/// [`off`], and for children made by `fork`, which may enable them for themselves.
 ///
 /// # Safety
 /// From now on, **any call that may wait may run other coroutines of the same thread**, wherever in the program
@@ -37,6 +37,9 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 /// - Signal handlers that run on the stack of what they interrupt (without `SA_ONSTACK`), in a thread that has
 ///   coroutines, call nothing that may wait, but for a `write` or `send` of at most eight bytes to a descriptor
 ///   that is non-blocking.
+/// - Signal handlers, on whatever stack and in whatever thread, call none of `close`, `dup2`, `dup3`, `close_range`,
+///   `closefrom` and `fclose`: these look for who waits on the number, under a lock, which the interrupted code may
+///   hold.
 ///
 /// Only the crate with `main` knows enough to promise that: a library must not. Its name and line are told by
 /// [`status`] and by the log. What is known of crates is in `SOUNDNESS.md`.

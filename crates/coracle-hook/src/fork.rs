@@ -22,11 +22,11 @@ static OWN: AtomicIsize = AtomicIsize::new(0);
 /// How many children have our memory.
 static BORROWERS: AtomicU32 = AtomicU32::new(0);
 
-/// From now on, a copy made by `fork` runs without hooks.
+/// From now on, a copy made by `fork` runs without hooks, until it enables them itself: this is the process that has.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
+    OWN.store(id(), Ordering::Relaxed);
     ONCE.call_once(|| {
-        OWN.store(id(), Ordering::Relaxed);
         // SAFETY: a function that only stores a number: it may run between fork and exec.
         unsafe { libc::pthread_atfork(None, None, Some(in_copy)) };
     });

@@ -3,7 +3,7 @@
 //! The kernel is asked without a wait; if it knows of nothing, the coroutine waits for all of them, and then the
 //! kernel is asked again. So what is answered is the kernel's own answer. What a loop cannot wait for by itself
 //! (urgent data, a hang-up without anything else) goes into an epoll set made for the call, which a loop can
-//! wait for.
+//! wait for; if there is none to be had, one looks again after a pause.
 #![allow(unsafe_code)]
 
 use crate::gate;
@@ -203,10 +203,7 @@ fn wait_for(wanted: &[(c_int, c_short)], deadline: Option<Instant>) -> Result<()
         let wanted: Vec<(c_int, Interest)> = wanted.iter().map(interest).collect();
         return wait::any_ready(&wanted, deadline);
     }
-    match set_of(wanted) {
-        Ok(set) => wait::ready(set.as_raw_fd(), Interest::READ, deadline),
-        Err(error) => Err(Stop::Error(error)),
-    }
+    wait::any_ready_in(wanted, || set_of(wanted), deadline)
 }
 
 /// An epoll set that is ready when one of them is.

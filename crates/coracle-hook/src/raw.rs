@@ -41,6 +41,11 @@ pub(crate) fn settle(answer: Answer) -> isize {
 }
 
 #[inline]
+pub(crate) fn errno() -> c_int {
+    // SAFETY: libc's own place for it, which every thread has.
+    unsafe { *libc::__errno_location() }
+}
+
 pub(crate) fn set_errno(error: c_int) {
     // SAFETY: libc's own place for it, which every thread has.
     unsafe { *libc::__errno_location() = error };

@@ -163,7 +163,7 @@ fn receive(
         return attempt(0, flags);
     }
     let mut patience = Patience::begin(fd, Interest::READ)?;
-    let (mut done, mut waited) = (0, false);
+    let (mut done, mut seen, mut waited) = (0, 0, false);
     if flags == 0 && cache::facts(fd).is_drained() {
         // The last read took everything: to try would only cost a call.
         waited = true;
@@ -181,7 +181,10 @@ fn receive(
                 if all >= len || !is_stream(fd) {
                     break Ok(all);
                 }
-                patience.progress();
+                if all > seen {
+                    seen = all;
+                    patience.progress();
+                }
                 if flags & MSG_PEEK != 0 {
                     // It stays ready as long as there is anything, so that only looking again helps.
                     if ends(fd) || patience.pause().is_err() {
@@ -353,6 +356,9 @@ fn receive_several(
     let mut patience = Patience::begin(fd, Interest::READ)?;
     let mut done = 0;
     loop {
+        if done > 0 && raw::poll_now(fd, 0) & libc::POLLERR != 0 {
+            return Ok(done as isize); // to try would use the error up, and it is the next call's
+        }
         match try_once(done, (flags & !MSG_WAITFORONE) | MSG_DONTWAIT) {
             Ok(more) => {
                 done += more as usize;

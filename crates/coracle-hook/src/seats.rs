@@ -6,7 +6,7 @@
 use coracle_coro::hooking::Wake;
 use coracle_loop::LoopHandle;
 use libc::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So many counters, which numbers share: a close looks at one of them, and nearly always finds zero.
@@ -119,6 +119,24 @@ pub(crate) fn closing(fd: c_int) -> Vec<LoopHandle> {
     }
     let mut homes = HOMES.lock().unwrap_or_else(PoisonError::into_inner);
     homes.get_mut(fd as usize).map(std::mem::take).unwrap_or_default()
+}
+
+/// The descriptors `first` to `last` were closed just now. Who has sat down at one of them since they were
+/// [about to be](closing) may have begun a wait that nobody would end: they look again, and find it closed, or
+/// somebody else's.
+pub(crate) fn closed(first: c_int, last: c_int) {
+    fence(Ordering::SeqCst); // who sits down after this finds it closed
+    let single = first == last;
+    if single && counter(first).load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let mut sitting = Vec::new();
+    for seats in seats().iter().take(last as usize + 1).skip(first as usize) {
+        sitting.extend(seats.iter().cloned());
+    }
+    for seat in sitting {
+        seat.wake.wake();
+    }
 }
 
 fn counter(fd: c_int) -> &'static AtomicU32 {

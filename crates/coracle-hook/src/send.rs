@@ -229,7 +229,8 @@ unsafe fn write_vectored(fd: c_int, stretches: *const iovec, count: c_int) -> An
     };
     // SAFETY: the caller's stretches.
     let Some(list) = (unsafe { bytes::stretches(stretches, count) }) else { return plain() };
-    if bytes::is_standard(fd) {
+    // To write nothing is nothing, and to send nothing is an empty message.
+    if bytes::is_standard(fd) || list.iter().all(|stretch| stretch.iov_len == 0) {
         return plain();
     }
     let len = list.iter().map(|stretch| stretch.iov_len).sum();

@@ -16,9 +16,9 @@ use coracle_coro::WaitsFor;
 use coracle_coro::hooking::{self, Ended, Wait, Wake};
 use coracle_loop::demux::{Backend, Completion, Interest, Operation, Submitted, Token};
 use coracle_loop::{Complete, Loop};
-use libc::c_int;
+use libc::{c_int, c_short};
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -54,17 +54,45 @@ pub(crate) fn any_ready(
     wanted: &[(c_int, Interest)],
     deadline: Option<Instant>,
 ) -> Result<(), Stop> {
+    any_ready_as(what(wanted), wanted, deadline)
+}
+
+fn any_ready_as(
+    what: WaitsFor,
+    wanted: &[(c_int, Interest)],
+    deadline: Option<Instant>,
+) -> Result<(), Stop> {
     gate::note_wait();
     let lp = lp();
-    match polled(&lp, wanted, deadline) {
+    match polled(&lp, what, wanted, deadline) {
         Some(ended) => ended,
-        None => looked(&lp, wanted, deadline),
+        None => looked(&lp, what, &wanted.iter().map(events).collect::<Vec<_>>(), deadline),
+    }
+}
+
+/// The same for what a loop cannot wait for by itself, as poll(2) is asked for it: `make_set` makes an epoll set of
+/// them, which it can.
+pub(crate) fn any_ready_in(
+    wanted: &[(c_int, c_short)],
+    make_set: impl FnOnce() -> Result<OwnedFd, c_int>,
+    deadline: Option<Instant>,
+) -> Result<(), Stop> {
+    gate::note_wait();
+    let lp = lp();
+    match polled_in(&lp, wanted, make_set, deadline) {
+        Some(ended) => ended,
+        None => looked(&lp, what(wanted), wanted, deadline),
     }
 }
 
 /// Waits until `fd` is ready.
 pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) -> Result<(), Stop> {
     any_ready(&[(fd, interest)], deadline)
+}
+
+/// Waits until `fd` is readable: when the process `pid` has ended.
+pub(crate) fn ended(fd: c_int, pid: c_int) -> Result<(), Stop> {
+    any_ready_as(WaitsFor::Child(pid), &[(fd, Interest::READ)], None)
 }
 
 /// Waits until `deadline`, which is its end and no error.
@@ -107,13 +135,44 @@ pub(crate) fn told(ended: Ended) -> Result<(), Stop> {
 /// By polls of the loop; `None` if it cannot watch one of them.
 fn polled(
     lp: &Loop,
+    what: WaitsFor,
     wanted: &[(c_int, Interest)],
     deadline: Option<Instant>,
 ) -> Option<Result<(), Stop>> {
     if lp.backend() == Backend::Sim {
         return None; // a simulated kernel has no descriptors of the real one
     }
+    poll_all(lp, Wait::new(what), wanted, deadline)
+}
+
+/// By a poll of an epoll set; `None` if there is none, or the loop cannot watch it.
+fn polled_in(
+    lp: &Loop,
+    wanted: &[(c_int, c_short)],
+    make_set: impl FnOnce() -> Result<OwnedFd, c_int>,
+    deadline: Option<Instant>,
+) -> Option<Result<(), Stop>> {
+    if lp.backend() == Backend::Sim {
+        return None;
+    }
     let wait = Wait::new(what(wanted));
+    // Before they are in the set, which forgets a descriptor that is closed without a word.
+    let sit = |&(fd, _): &(c_int, c_short)| Sitting::new(fd, wait.waker());
+    let sittings: Vec<Sitting> = wanted.iter().map(sit).collect();
+    let set = make_set().ok()?;
+    let ended = poll_all(lp, wait, &[(set.as_raw_fd(), Interest::READ)], deadline)?;
+    if sittings.iter().any(Sitting::is_closed) {
+        return Some(Err(Stop::Error(libc::EBADF)));
+    }
+    Some(ended)
+}
+
+fn poll_all(
+    lp: &Loop,
+    wait: Wait,
+    wanted: &[(c_int, Interest)],
+    deadline: Option<Instant>,
+) -> Option<Result<(), Stop>> {
     let ready = Rc::new(Ready { wake: RefCell::new(Some(wait.waker())) });
     let mut polls = Polls::default();
     for &(fd, interest) in wanted {
@@ -172,7 +231,12 @@ impl Polls {
 }
 
 /// By looking now and then: for descriptors that the loop cannot watch, and in the simulator.
-fn looked(lp: &Loop, wanted: &[(c_int, Interest)], deadline: Option<Instant>) -> Result<(), Stop> {
+fn looked(
+    lp: &Loop,
+    what: WaitsFor,
+    wanted: &[(c_int, c_short)],
+    deadline: Option<Instant>,
+) -> Result<(), Stop> {
     let simulated = lp.backend() == Backend::Sim;
     let mut pause = Duration::from_millis(1);
     loop {
@@ -187,7 +251,7 @@ fn looked(lp: &Loop, wanted: &[(c_int, Interest)], deadline: Option<Instant>) ->
             return Err(Stop::TimedOut);
         }
         let next = lp.deadline(pause);
-        let wait = Wait::new(what(wanted));
+        let wait = Wait::new(what);
         let sittings: Vec<Sitting> =
             wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
         let ended = wait.wait(Some(deadline.map_or(next, |deadline| deadline.min(next))));
@@ -203,22 +267,20 @@ fn looked(lp: &Loop, wanted: &[(c_int, Interest)], deadline: Option<Instant>) ->
     }
 }
 
-fn looks_ready(wanted: &[(c_int, Interest)], patience: Duration) -> bool {
-    let entry = |&(fd, interest): &(c_int, Interest)| {
-        let mut events = 0;
-        if interest.contains(Interest::READ) {
-            events |= libc::POLLIN;
-        }
-        if interest.contains(Interest::WRITE) {
-            events |= libc::POLLOUT;
-        }
-        libc::pollfd { fd, events, revents: 0 }
-    };
+fn looks_ready(wanted: &[(c_int, c_short)], patience: Duration) -> bool {
+    let entry = |&(fd, events): &(c_int, c_short)| libc::pollfd { fd, events, revents: 0 };
     let mut list: Vec<libc::pollfd> = wanted.iter().map(entry).collect();
     raw::poll(&mut list, patience) != Ok(0)
 }
 
-fn what(wanted: &[(c_int, Interest)]) -> WaitsFor {
+/// What poll(2) is asked for.
+fn events(&(fd, interest): &(c_int, Interest)) -> (c_int, c_short) {
+    let read = if interest.contains(Interest::READ) { libc::POLLIN } else { 0 };
+    let write = if interest.contains(Interest::WRITE) { libc::POLLOUT } else { 0 };
+    (fd, read | write)
+}
+
+fn what<T>(wanted: &[(c_int, T)]) -> WaitsFor {
     wanted.first().map_or(WaitsFor::Something, |&(fd, _)| WaitsFor::Descriptor(fd))
 }
 
@@ -276,6 +338,15 @@ pub(crate) fn closing(fd: c_int) {
                 lp.reclaim_older(fd, generation);
             });
         }
+    }
+}
+
+/// Those descriptors were closed: see [`seats::closed`]. `errno` is as before.
+pub(crate) fn closed(first: c_int, last: c_int) {
+    if first >= 0 && !fork::is_borrower() {
+        let errno = raw::errno();
+        seats::closed(first, last);
+        raw::set_errno(errno);
     }
 }
 

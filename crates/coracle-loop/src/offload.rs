@@ -192,16 +192,12 @@ impl<T: Send> Drop for Letter<T> {
 }
 
 fn run<T>(work: impl FnOnce() -> T) -> Result<T, OffloadError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OffloadError::Panicked(message(&*panic)))
+    catch_unwind(AssertUnwindSafe(work))
+        .map_err(|panic| OffloadError::Panicked(message(&*panic).to_owned()))
 }
 
 /// What a panic said.
-fn message(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "(no message)".to_owned()
-    }
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
 }

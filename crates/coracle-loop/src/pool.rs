@@ -755,11 +755,7 @@ impl Patience {
 /// Runs a job; `false` when it panicked.
 fn run(job: Job, pool: &str) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(job)) else { return true };
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(not a string)");
+    let message = crate::offload::message(&*panic);
     let thread = thread::current();
     tracing::error!(pool, thread = thread.name(), panic = message, "a job of the pool panicked");
     discard(panic);

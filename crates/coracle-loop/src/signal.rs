@@ -133,13 +133,33 @@ impl Complete for Listener {
         if !matches!(completion.result, Ok(Outcome::Signal)) {
             return; // cancelled
         }
-        if let Some(mut callback) = self.callback.take() {
+        let callback = self.callback.take();
+        let mut call = Call { lp, listener: &self, callback, more: completion.more };
+        if let Some(callback) = &mut call.callback {
             callback(lp);
-            if self.token.get().is_some() {
-                *self.callback.borrow_mut() = Some(callback); // unless it was cancelled
-            }
         }
-        if !completion.more && self.token.get().is_some() && self.listen(lp).is_err() {
+    }
+}
+
+/// A callback that is being called. Puts it back afterwards, also after a panic, and goes on listening, unless it
+/// was cancelled.
+struct Call<'a> {
+    lp: &'a Loop,
+    listener: &'a Rc<Listener>,
+    callback: Option<Callback>,
+    /// The operation goes on by itself.
+    more: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.listener.token.get().is_none() {
+            return;
+        }
+        if let Some(callback) = self.callback.take() {
+            *self.listener.callback.borrow_mut() = Some(callback);
+        }
+        if !self.more && self.listener.listen(self.lp).is_err() {
             tracing::error!("a signal can no longer be listened for");
         }
     }

@@ -181,14 +181,9 @@ impl<F: AsFd + 'static> Watched<F> {
     fn report(&self, ready: Readiness) {
         self.armed.set(false);
         let callback = self.callback.take().filter(|_| !self.ended.get());
-        if let Some(mut callback) = callback {
+        let mut call = Call { watched: self, callback };
+        if let Some(callback) = &mut call.callback {
             callback(self, ready);
-            *self.callback.borrow_mut() = Some(callback);
-        }
-        if self.trigger == Trigger::Level
-            && let Err(error) = self.arm()
-        {
-            tracing::error!("a descriptor can no longer be watched: {error}");
         }
     }
 
@@ -197,6 +192,25 @@ impl<F: AsFd + 'static> Watched<F> {
             && let Some(lp) = self.lp.upgrade()
         {
             lp.inner.demux.borrow_mut().reclaim(self.handle);
+        }
+    }
+}
+
+/// A callback that is being called. Puts it back afterwards, also after a panic, and goes on watching.
+struct Call<'a, F: AsFd + 'static> {
+    watched: &'a Watched<F>,
+    callback: Option<Callback<F>>,
+}
+
+impl<F: AsFd + 'static> Drop for Call<'_, F> {
+    fn drop(&mut self) {
+        if let Some(callback) = self.callback.take() {
+            *self.watched.callback.borrow_mut() = Some(callback);
+        }
+        if self.watched.trigger == Trigger::Level
+            && let Err(error) = self.watched.arm()
+        {
+            tracing::error!("a descriptor can no longer be watched: {error}");
         }
     }
 }

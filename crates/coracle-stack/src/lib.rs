@@ -57,6 +57,11 @@
 //! It is not a panic: destructors do not run, since there is no stack to run them on. A frame of C code
 //! that is larger than the guard can step over it; Rust's cannot, as the compiler has it touch every page.
 //!
+//! # Whose a yielder is
+//! A [`Yielder`] is used on its coroutine's own stack, or on one that was taken from there by [`on_stack`], and only
+//! while the coroutine runs. Nobody watches over that here: whoever runs functions that borrow on other stacks, as
+//! a scope with children does, has to. (coracle's generators do.)
+//!
 //! # What a coroutine must not do
 //! - Move to another thread. The compiler sees to that.
 //! - Suspend itself while another on the same thread relies on "the same thread" meaning "the same

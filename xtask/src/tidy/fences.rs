@@ -24,6 +24,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/src/seeing/sample.rs", "a signal handler, and the registers it is told"),
     ("crates/coracle-coro/src/sync/mutex.rs", "a value that one at a time may change"),
     ("crates/coracle-coro/src/sync/rwlock.rs", "a value that one at a time may change"),
+    ("crates/coracle-coro/src/yielder.rs", "what a generator suspends itself by, on its own stack"),
     ("crates/coracle-demux/src/descriptor.rs", "borrows a descriptor whose owner keeps it open"),
     ("crates/coracle-demux/src/epoll.rs", "epoll_pwait2(2), which rustix does not call"),
     ("crates/coracle-demux/src/fork.rs", "a page that the kernel wipes in a child"),

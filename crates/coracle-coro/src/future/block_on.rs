@@ -8,6 +8,7 @@ use crate::future::thread_time::{self, Blocking};
 use crate::park::yield_now;
 use crate::sleeper::Sleeper;
 use crate::waiter::{Waiter, Woken};
+use crate::waits_for::WaitsFor;
 use coracle_loop::Loop;
 use std::io;
 use std::pin::pin;
@@ -121,7 +122,7 @@ impl Signal {
     fn wait(&self) -> io::Result<()> {
         let alarm = thread_time::next();
         let outer = deadline::limit();
-        let waiter = Waiter::new();
+        let waiter = Waiter::new().waiting_for(WaitsFor::Future);
         let ticket = waiter.ticket;
         self.waiting.store(ticket, Ordering::SeqCst);
         if self.given.load(Ordering::SeqCst) {

@@ -8,15 +8,19 @@
 //!
 //! The pause is in here, and not in the program: one that only tries again would keep its loop busy with failing.
 
+use crate::cancelled::is_cancelled;
 use crate::net::arms::attempt_now;
-use crate::net::operate::{is_cancelled, no_loop, with_caller};
+use crate::net::operate::{no_loop, with_caller};
+use crate::net::pause::Pause;
 use crate::net::socket::{Socket, close};
 use crate::sync::failure::Failure;
 use crate::sync::line::{Line, Ticket};
 use crate::sync::select::{Arm, Party, Wait};
 use crate::waiter::Waiter;
 use crate::waits_for::WaitsFor;
-use coracle_loop::demux::{Completion, Finished, Handle, Operation, Outcome, Submitted, Token};
+use coracle_loop::demux::{
+    Address, Completion, Finished, Handle, Operation, Outcome, Submitted, Token,
+};
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -24,14 +28,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// So many connections are kept that nobody has asked for yet. Further ones wait in the kernel.
 const LIMIT_KEPT: usize = 64;
-
-/// How long new connections are left alone when there is nothing to serve them with: at first, and at most.
-const PAUSE: Duration = Duration::from_millis(10);
-const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A listening socket.
 pub(super) struct Acceptor {
@@ -50,9 +49,7 @@ struct State {
     kept: VecDeque<Handle>,
     failed: Option<io::Error>,
     line: Line<Place>,
-    /// The length of the next pause, and the end of the last.
-    pause: Duration,
-    not_before: Option<Instant>,
+    pause: Pause,
     /// A timer will go on.
     pausing: bool,
     closed: bool,
@@ -68,8 +65,7 @@ impl Acceptor {
             kept: VecDeque::new(),
             failed: None,
             line: Line::new(),
-            pause: PAUSE,
-            not_before: None,
+            pause: Pause::default(),
             pausing: false,
             closed: false,
         };
@@ -99,10 +95,10 @@ impl Acceptor {
         })
     }
 
-    /// As an arm of a select; `finish` makes something of the connection.
+    /// As an arm of a select; `finish` makes something of the connection and the address of its peer.
     pub(super) fn accepting<T>(
         &self,
-        finish: fn(&Loop, Handle) -> io::Result<T>,
+        finish: fn(&Loop, Handle, Address) -> io::Result<T>,
     ) -> Accepting<'_, T> {
         Accepting { acceptor: self, finish, waiting: None, result: None }
     }
@@ -184,7 +180,7 @@ impl Queue {
         if state.accepting.is_some() || state.pausing || state.closed {
             return;
         }
-        if let Some(end) = state.not_before.take() {
+        if let Some(end) = state.pause.take_end() {
             state.pausing = true;
             let queue = Rc::downgrade(self);
             lp.at(end, move |lp| {
@@ -215,7 +211,7 @@ impl Complete for Queue {
                 return close(lp, connection, false);
             }
             Ok(Outcome::Accepted(connection)) => {
-                state.pause = PAUSE;
+                state.pause.succeeded();
                 state.hand_over(Ok(connection));
                 if let Some(token) = state.accepting.filter(|_| state.kept.len() >= LIMIT_KEPT) {
                     lp.cancel(token);
@@ -224,8 +220,7 @@ impl Complete for Queue {
             Ok(other) => unreachable!("an accept does not give {other:?}"),
             Err(error) if is_cancelled(&error) => {}
             Err(error) => {
-                state.not_before = Some(lp.deadline(state.pause));
-                state.pause = (state.pause * 2).min(LIMIT_PAUSE);
+                state.pause.failed(lp);
                 state.hand_over(Err(error));
             }
         }
@@ -242,19 +237,35 @@ impl Complete for Queue {
 #[must_use = "an arm does nothing by itself"]
 pub struct Accepting<'a, T> {
     acceptor: &'a Acceptor,
-    finish: fn(&Loop, Handle) -> io::Result<T>,
+    finish: fn(&Loop, Handle, Address) -> io::Result<T>,
     /// Its place in the line.
     waiting: Option<(Ticket, Place)>,
-    result: Option<io::Result<Handle>>,
+    result: Option<io::Result<(Handle, Address)>>,
+}
+
+/// What is worth choosing an arm for: not a connection that was reset before we had it. That is nobody's any more.
+fn worth(accepted: io::Result<Handle>) -> Option<io::Result<(Handle, Address)>> {
+    let known = accepted.and_then(|connection| {
+        let lp = Loop::current().ok_or_else(no_loop)?;
+        lp.peer_address(connection).map(|peer| (connection, peer)).inspect_err(|_| {
+            close(&lp, connection, false);
+        })
+    });
+    match known {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => None,
+        known => Some(known),
+    }
 }
 
 impl<T> Wait for Accepting<'_, T> {
     fn attempt(&mut self) -> bool {
-        if self.result.is_none() {
-            self.result = match self.acceptor.socket.home() {
+        while self.result.is_none() {
+            let known = match self.acceptor.socket.home() {
                 Ok(_) => self.acceptor.queue.state.borrow_mut().take_known(),
                 Err(error) => Some(Err(error)),
             };
+            let Some(known) = known else { break };
+            self.result = worth(known);
         }
         self.is_chosen()
     }
@@ -277,7 +288,7 @@ impl<T> Wait for Accepting<'_, T> {
     fn leave(&mut self) {
         if let Some((ticket, place)) = self.waiting.take() {
             self.acceptor.queue.state.borrow_mut().line.leave(ticket);
-            self.result = place.take();
+            self.result = place.take().and_then(worth); // if it is not, the select tries again
         }
     }
 
@@ -299,16 +310,16 @@ impl<T> Arm for Accepting<'_, T> {
     type Output = io::Result<T>;
 
     fn output(&mut self) -> io::Result<T> {
-        let connection = self.result.take().expect("this arm was not chosen")?;
+        let (connection, peer) = self.result.take().expect("this arm was not chosen")?;
         let lp = Loop::current().ok_or_else(no_loop)?;
-        (self.finish)(&lp, connection)
+        (self.finish)(&lp, connection, peer)
     }
 }
 
 /// A connection that was accepted and not asked for goes to the next.
 impl<T> Drop for Accepting<'_, T> {
     fn drop(&mut self) {
-        if let Some(Ok(connection)) = self.result.take() {
+        if let Some(Ok((connection, _))) = self.result.take() {
             self.acceptor.queue.state.borrow_mut().hand_over(Ok(connection));
         }
     }

@@ -20,8 +20,10 @@
 pub(crate) mod guests;
 
 use crate::budget;
+use crate::cancelled::is_cancelled;
 use crate::current::{self, Frame, go_on};
 use crate::failures;
+use crate::must_not_unwind::MustNotUnwind;
 use crate::net::socket::Socket;
 use crate::scheduler::Scheduler;
 use crate::sync::failure::late;
@@ -161,7 +163,7 @@ impl<'a> Caller<'a> {
     #[inline]
     fn wait_for_landing(self, socket: Handle) -> io::Result<usize> {
         let ticket = self.frame.sleeper.begin_in_coroutine();
-        let must_not_unwind = MustNotUnwind;
+        let must_not_unwind = MUST_NOT_UNWIND;
         self.leave(WaitsFor::Read(socket), ticket);
         let result = match self.frame.landing.take_count() {
             Some(count) => Ok(count),
@@ -209,7 +211,7 @@ impl<'a> Caller<'a> {
         limit: Option<Instant>,
     ) -> io::Result<usize> {
         landing.token.set(Some(token));
-        let must_not_unwind = MustNotUnwind;
+        let must_not_unwind = MUST_NOT_UNWIND;
         let result = self.wait_on(landing, token, limit);
         std::mem::forget(must_not_unwind);
         result
@@ -282,18 +284,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Ends the process if it is dropped: somebody's code that runs in a switch, as a layer of `tracing` does, has
-/// panicked, and the kernel would go on with memory that is gone.
-struct MustNotUnwind;
-
-impl Drop for MustNotUnwind {
-    fn drop(&mut self) {
-        eprintln!(
-            "coracle: a panic in the middle of a wait for the kernel, which has our memory: aborting"
-        );
-        std::process::abort();
-    }
-}
+const MUST_NOT_UNWIND: MustNotUnwind =
+    MustNotUnwind("a panic in the middle of a wait for the kernel, which has our memory");
 
 /// Where the result of an operation lands, and who waits for it.
 pub(super) struct Landing {
@@ -739,8 +731,4 @@ impl Complete for Single {
             unsafe { go_on(coroutine) };
         }
     }
-}
-
-pub(super) fn is_cancelled(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::CANCELED.raw_os_error())
 }

@@ -1,7 +1,7 @@
 //! A server in coroutines: accept, and a coroutine for each connection.
 
+use crate::cancelled::is_cancelled;
 use crate::net::addresses::ToSocketAddrs;
-use crate::net::operate::is_cancelled;
 use crate::net::tcp::{TcpListener, TcpStream};
 use crate::spawn::spawn;
 use rustix::io::Errno;

@@ -91,6 +91,16 @@ impl TcpStream {
         Ok((stream, peer))
     }
 
+    /// The same, of a peer that is known.
+    fn accepted_from(
+        lp: &Loop,
+        handle: Handle,
+        peer: Address,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        let stream = TcpStream { socket: Socket::new(lp, handle) };
+        Ok((stream, ip(peer)?))
+    }
+
     /// The address of the other end.
     ///
     /// # Errors
@@ -257,7 +267,7 @@ impl TcpListener {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn accepting(&self) -> Accepting<'_, (TcpStream, SocketAddr)> {
-        self.acceptor.accepting(TcpStream::accepted)
+        self.acceptor.accepting(TcpStream::accepted_from)
     }
 
     /// The address it listens on.

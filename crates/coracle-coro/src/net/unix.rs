@@ -74,6 +74,16 @@ impl UnixStream {
         Ok((stream, peer))
     }
 
+    /// The same, of a peer that is known.
+    fn accepted_from(
+        lp: &Loop,
+        handle: Handle,
+        peer: Address,
+    ) -> io::Result<(UnixStream, SocketAddr)> {
+        let stream = UnixStream { socket: Socket::new(lp, handle) };
+        Ok((stream, unix(peer)?))
+    }
+
     /// The address of the other end.
     ///
     /// # Errors
@@ -170,7 +180,7 @@ impl UnixListener {
 
     /// An arm of [`select!`](crate::select!) that accepts a connection, if it is chosen.
     pub fn accepting(&self) -> Accepting<'_, (UnixStream, SocketAddr)> {
-        self.acceptor.accepting(UnixStream::accepted)
+        self.acceptor.accepting(UnixStream::accepted_from)
     }
 
     /// The address it listens on.

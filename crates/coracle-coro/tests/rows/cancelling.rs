@@ -1,10 +1,12 @@
 //! Cancelling: an error of every wait from then on, and nothing by force.
 
 use crate::harness::{ECANCELED, HOUR, Harness, Log, MS, Noted, errno, now};
-use coracle_coro::{current, park, run_on, sleep, spawn, yield_now};
+use coracle_coro::future::{FutureHandle, spawn_future};
+use coracle_coro::{JoinHandle, current, park, run_on, sleep, spawn, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_loop::demux::sim::{Faults, Kernel};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 pub(crate) fn s10_cancel_ends_the_wait_and_every_later_one(h: &Harness) {
@@ -117,13 +119,7 @@ pub(crate) fn s10_started_coroutine_is_leaked_with_its_loop(h: &Harness) {
 }
 
 pub(crate) fn s10_more_than_can_be_posted_are_cancelled_at_once(h: &Harness) {
-    let kernel = Kernel::with_faults(1, Faults::benign());
-    let builder = Loop::builder().limit_posted_jobs(10);
-    let lp = match h.another_loop().backend() {
-        Backend::Sim => builder.demux(kernel.demux()),
-        backend => builder.backend(backend),
-    };
-    let lp = lp.build().unwrap();
+    let lp = narrow_loop(h, 10);
     let handle = lp.handle();
     let ended = run_on(&lp, move || {
         let many: Vec<_> = (0..100).map(|_| spawn(|| errno(sleep(HOUR)))).collect();
@@ -133,4 +129,42 @@ pub(crate) fn s10_more_than_can_be_posted_are_cancelled_at_once(h: &Harness) {
         Ok(many.into_iter().filter(|one| one.is_finished()).count())
     });
     ended.expect("all were cancelled");
+}
+
+/// One that takes `limit` posted jobs at a time.
+pub(crate) fn narrow_loop(h: &Harness, limit: usize) -> Loop {
+    let builder = Loop::builder().limit_posted_jobs(limit);
+    let lp = match h.another_loop().backend() {
+        Backend::Sim => builder.demux(Kernel::with_faults(1, Faults::benign()).demux()),
+        backend => builder.backend(backend),
+    };
+    lp.build().unwrap()
+}
+
+pub(crate) fn s10_loop_does_not_wait_for_another_that_is_behind(h: &Harness) {
+    type Many<T> = Rc<RefCell<Vec<T>>>;
+    let (lp, coroutines, futures) = (narrow_loop(h, 10), Many::default(), Many::default());
+    let (many, more) = (Rc::clone(&coroutines), Rc::clone(&futures));
+    lp.defer(move |_| {
+        many.borrow_mut().extend((0..100).map(|_| spawn(|| errno(sleep(HOUR)))));
+        more.borrow_mut().extend((0..100).map(|_| spawn_future(std::future::pending::<()>())));
+    });
+    lp.run_ready().unwrap();
+    lp.run_ready().unwrap();
+    // Both are of this thread: who waited for the other would wait for ever, as two would that wait for each other.
+    let (many, more) = (Rc::clone(&coroutines), Rc::clone(&futures));
+    h.lp.defer(move |_| {
+        many.borrow().iter().for_each(JoinHandle::cancel);
+        more.borrow().iter().for_each(FutureHandle::cancel);
+    });
+    let is_over = || {
+        coroutines.borrow().iter().all(JoinHandle::is_finished)
+            && futures.borrow().iter().all(FutureHandle::is_finished)
+    };
+    let turn = |_: &u32| {
+        h.lp.run_ready().unwrap();
+        lp.run_ready().unwrap();
+        is_over()
+    };
+    assert!((0..1000).any(|nth| turn(&nth)), "some were not cancelled");
 }

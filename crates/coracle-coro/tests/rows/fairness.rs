@@ -2,6 +2,7 @@
 
 use crate::harness::{ECANCELED, ETIMEDOUT, HOUR, Harness, errno, now};
 use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings};
+use coracle_coro::future::net::UdpSocket;
 use coracle_coro::future::{block_on, spawn_future};
 use coracle_coro::sync::{
     After, Barrier, Mutex, RwLock, Select, Semaphore, Tick, WaitGroup, channel, tick,
@@ -400,6 +401,26 @@ pub(crate) fn s42_future_that_is_always_ready_lets_others_run(h: &Harness) {
             }
         });
         busy.join().unwrap();
+        Ok(())
+    });
+}
+
+pub(crate) fn s42_future_with_datagrams_lets_others_run(h: &Harness) {
+    const COUNT: usize = 200; // more than one may receive in a row, and fewer than a socket has room for
+    h.run(|| {
+        let busy = spawn_future(async {
+            let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap())?;
+            let to = socket.local_addr()?;
+            for _ in 0..COUNT {
+                socket.send_to(b"x", to).await?;
+            }
+            let other = raised_by(|raise| drop(spawn(raise)));
+            for _ in 0..COUNT {
+                socket.recv_from(&mut [0; 8]).await?;
+            }
+            Ok::<_, io::Error>(other.get())
+        });
+        assert!(busy.join().unwrap()?, "nobody else has run");
         Ok(())
     });
 }

@@ -1,6 +1,6 @@
 //! Sockets as futures: what arrives, what waits, and what is left when they are dropped.
 
-use crate::harness::{ECANCELED, HOUR, Harness, MS, errno};
+use crate::harness::{ECANCELED, HOUR, Harness, MS, errno, now};
 use coracle_coro::future::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 use coracle_coro::future::{block_on, sleep, spawn_future, timeout};
 use coracle_coro::sync::channel;
@@ -160,9 +160,6 @@ pub(crate) fn g6_run_returns_when_what_was_written_is_sent(h: &Harness) {
 }
 
 pub(crate) fn g6_last_word_waits_for_room_when_the_stream_is_dropped(h: &Harness) {
-    if h.lp.backend() == Backend::Sim {
-        return; // which has no sockets of the operating system
-    }
     h.run(|| {
         let (theirs, mut ours) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -595,4 +592,34 @@ pub(crate) fn g6_broken_connections_leave_nothing_behind(_: &Harness) {
         }
     }
     assert!(failed > 0, "nothing was broken: this shows nothing");
+}
+
+pub(crate) fn f9_without_descriptors_accepting_futures_pause(_: &Harness) {
+    let faults = Faults { limit_descriptors: 6, ..Faults::none() };
+    let kernel = Kernel::with_faults(1, faults);
+    let lp = Loop::builder().demux(kernel.demux()).build().unwrap();
+    let case = async || {
+        let listener = TcpListener::bind(anywhere())?;
+        let mut clients = Vec::new();
+        while let Ok(client) = TcpStream::connect(listener.local_addr()?).await {
+            clients.push(client);
+        }
+        assert!(clients.len() > 2);
+        // As it is for coroutines: each failure is told, and after each a pause, twice as long, up to a second.
+        let begin = now();
+        for _ in 0..12 {
+            let error = listener.accept().await.map(|_| ()).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
+        }
+        let waited = now() - begin;
+        assert!(
+            waited >= 10 * MS * (1 + 2 + 4 + 8 + 16 + 32 + 64) && waited < 8000 * MS,
+            "{waited:?}"
+        );
+        clients.truncate(1);
+        listener.accept().await?; // whoever waited is still there
+        clients.clear();
+        Ok(())
+    };
+    coracle_coro::run_on(&lp, move || spawn_future(async move { case().await }).join()?).unwrap();
 }

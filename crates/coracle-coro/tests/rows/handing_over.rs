@@ -1,10 +1,11 @@
 //! Messages from coroutine to coroutine: of one loop, and of two.
 
+use crate::cancelling::narrow_loop;
 use crate::harness::{ETIMEDOUT, Harness, MS, errno};
 use coracle_coro::sync::{RecvError, Select, channel};
 use coracle_coro::{no_park, run_on, sleep, spawn, timeout, yield_now};
 use coracle_loop::Loop;
-use coracle_loop::demux::Backend;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -56,9 +57,6 @@ pub(crate) fn s16_timeout_ends_a_wait_at_a_channel(h: &Harness) {
 }
 
 pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
-    if h.lp.backend() == Backend::Sim {
-        return; // whose world is of one thread
-    }
     let backend = h.lp.backend();
     h.run(move || {
         for limit in LIMITS {
@@ -82,6 +80,34 @@ pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
         }
         Ok(())
     });
+}
+
+/// However many are woken by a thread before the loop comes to it: there is room for one posted job, and the thread
+/// is not kept waiting.
+pub(crate) fn s23_wakes_that_come_together_are_one_job(h: &Harness) {
+    const COUNT: usize = 50;
+    let lp = narrow_loop(h, 1);
+    let (sender, receiver) = channel(0);
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    lp.defer(move |_| {
+        for _ in 0..COUNT {
+            let (receiver, count) = (receiver.clone(), Rc::clone(&count));
+            spawn(move || {
+                receiver.recv().unwrap();
+                count.set(count.get() + 1);
+            });
+        }
+    });
+    lp.run_ready().unwrap();
+    lp.run_ready().unwrap();
+    let sending = std::thread::spawn(move || (0..COUNT).for_each(|n| sender.send(n).unwrap()));
+    // Without a turn of the loop: it would wait for ever.
+    sending.join().unwrap();
+    assert_eq!(received.get(), 0);
+    lp.run_ready().unwrap();
+    lp.run_ready().unwrap();
+    assert_eq!(received.get(), COUNT);
 }
 
 pub(crate) fn s22_refused_send_gives_its_message_up_without_the_lock(h: &Harness) {

@@ -1,11 +1,15 @@
 //! What a coroutine has of the one that spawned it.
 
 use crate::harness::{Harness, MS};
-use coracle_coro::{Builder, in_span, park, scope, sleep, spawn, spawn_on, yield_now};
+use coracle_coro::{Builder, in_span, park, scope, sleep, spawn, spawn_on, timeout, yield_now};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use tracing::{Span, info_span};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tracing::span::Id;
+use tracing::{Span, Subscriber, info_span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 
 coracle_coro::coroutine_local! {
     inherit static REQUEST: Cell<u32> = Cell::new(0);
@@ -78,7 +82,7 @@ fn span() -> Option<u64> {
 }
 
 /// Runs `f` where somebody listens to spans.
-fn listening(f: impl FnOnce()) {
+pub(crate) fn listening(f: impl FnOnce()) {
     tracing::subscriber::with_default(tracing_subscriber::registry(), f);
 }
 
@@ -138,4 +142,85 @@ pub(crate) fn s28_coroutines_do_not_run_in_the_spans_of_others(h: &Harness) {
         let own = info_span!("own");
         assert_eq!(in_span(&own, span), own.id().map(|id| id.into_u64()));
     });
+}
+
+/// Does something whenever a span is left or entered.
+struct Meddler<F>(F);
+
+impl<S: Subscriber, F: Fn() + 'static> Layer<S> for Meddler<F>
+where
+    Meddler<F>: Send + Sync,
+{
+    fn on_enter(&self, _: &Id, _: Context<'_, S>) {
+        (self.0)();
+    }
+
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
+        (self.0)();
+    }
+}
+
+/// Runs `f` where `meddle` is called whenever a span is left or entered.
+fn meddled(meddle: impl Fn() + Send + Sync + 'static, f: impl FnOnce()) {
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(Meddler(meddle)), f);
+}
+
+pub(crate) fn s28_subscriber_that_panics_in_a_wait_breaks_none(h: &Harness) {
+    thread_local! {
+        static PANICS: Cell<bool> = const { Cell::new(false) };
+    }
+    let meddle = || assert!(!PANICS.get(), "on purpose");
+    meddled(meddle, || {
+        h.run(|| {
+            let child = spawn(|| {
+                let [outer, inner] = [info_span!("outer"), info_span!("inner")];
+                in_span(&outer, || {
+                    in_span(&inner, || {
+                        PANICS.set(true);
+                        sleep(MS)?;
+                        yield_now();
+                        park()?;
+                        timeout(MS, park).unwrap_err();
+                        PANICS.set(false);
+                        Ok::<_, std::io::Error>(span() == inner.id().map(|id| id.into_u64()))
+                    })
+                })
+            });
+            sleep(Duration::from_millis(3))?;
+            child.coroutine().unpark();
+            assert!(child.join().unwrap()?);
+            Ok(())
+        });
+    });
+}
+
+pub(crate) fn s28_subscriber_cannot_wait_in_a_wait(h: &Harness) {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let texts = Arc::clone(&said);
+    let meddle = move || {
+        let waits: [fn(); 2] = [|| drop(sleep(MS)), yield_now];
+        for wait in waits {
+            if let Err(payload) = catch_unwind(wait) {
+                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                texts.lock().unwrap().extend(text);
+            }
+        }
+    };
+    meddled(meddle, || {
+        h.run(|| {
+            let child = spawn(|| {
+                sleep(MS).unwrap();
+                let span = info_span!("span");
+                in_span(&span, || {
+                    (0..3).try_for_each(|_| sleep(MS))?;
+                    park()
+                })
+            });
+            sleep(Duration::from_millis(20))?;
+            child.coroutine().unpark();
+            child.join().unwrap()
+        });
+    });
+    let said = said.lock().unwrap();
+    assert!(said.iter().any(|text| text.contains("subscriber of `tracing`")), "{said:?}");
 }

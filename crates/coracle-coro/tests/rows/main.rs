@@ -14,6 +14,7 @@ mod future_channels;
 mod future_sockets;
 mod future_time;
 mod futures;
+mod generators;
 mod handing_over;
 mod harness;
 mod inheriting;
@@ -32,13 +33,14 @@ mod waiting;
 macro_rules! suite {
     (
         all: { $($all_file:ident :: { $($all:ident),* $(,)? })* }
+        real: { $($real_file:ident :: { $($real:ident),* $(,)? })* }
         sim: { $($sim_file:ident :: { $($sim:ident),* $(,)? })* }
     ) => {
         mod rows {
-            suite!(@backend uring Uring $($($all_file $all)*)*);
-            suite!(@backend epoll Epoll $($($all_file $all)*)*);
-            suite!(@backend poll Poll $($($all_file $all)*)*);
-            suite!(@backend select Select $($($all_file $all)*)*);
+            suite!(@backend uring Uring $($($all_file $all)*)* $($($real_file $real)*)*);
+            suite!(@backend epoll Epoll $($($all_file $all)*)* $($($real_file $real)*)*);
+            suite!(@backend poll Poll $($($all_file $all)*)* $($($real_file $real)*)*);
+            suite!(@backend select Select $($($all_file $all)*)* $($($real_file $real)*)*);
             suite!(@backend sim Sim $($($all_file $all)*)* $($($sim_file $sim)*)*);
         }
     };
@@ -73,7 +75,6 @@ suite! {
             s5_ready_coroutines_run_in_the_order_they_were_spawned,
             s27_every_coroutine_has_its_own_locals,
             s27_locals_are_dropped_with_their_coroutine_and_may_wait,
-            s38_coroutines_of_two_loops_wait_for_each_other,
             s47_deep_recursion_runs_on_a_big_stack,
             s56_callbacks_and_coroutines_share_a_loop,
             s56_coroutine_runs_a_loop_of_its_own,
@@ -116,6 +117,7 @@ suite! {
             s10_who_ignores_it_waits_longer_and_longer,
             s10_started_coroutine_is_leaked_with_its_loop,
             s10_more_than_can_be_posted_are_cancelled_at_once,
+            s10_loop_does_not_wait_for_another_that_is_behind,
         }
         scoping::{
             s11_children_borrow_and_end_before_their_parent,
@@ -129,7 +131,7 @@ suite! {
             s22_cancelled_receiver_takes_nothing,
             s22_refused_send_gives_its_message_up_without_the_lock,
             s16_timeout_ends_a_wait_at_a_channel,
-            s23_coroutines_of_two_loops_hand_over,
+            s23_wakes_that_come_together_are_one_job,
         }
         stacks::{
             s3_stacks_of_a_loop_have_limits_of_their_own,
@@ -151,6 +153,16 @@ suite! {
             s27_inheritance_goes_to_other_loops_and_is_dropped_there,
             s28_span_follows_spawn,
             s28_coroutines_do_not_run_in_the_spans_of_others,
+            s28_subscriber_that_panics_in_a_wait_breaks_none,
+            s28_subscriber_cannot_wait_in_a_wait,
+        }
+        generators::{
+            s4_child_cannot_suspend_the_generator_of_its_parent,
+            s4_child_that_resumes_the_generator_cannot_suspend_it,
+            s4_generator_is_suspended_from_a_big_stack,
+            s4_what_a_generator_is_inside_of_stays_with_it,
+            s10_shield_of_a_generator_is_its_own,
+            s16_deadline_of_a_generator_is_not_that_of_who_resumes_it,
         }
         several::{
             s38_run_ends_when_the_coroutines_of_all_loops_are_over,
@@ -216,6 +228,7 @@ suite! {
             s10_shield_keeps_who_never_waits_from_the_cancel,
             s24_arm_that_is_due_is_chosen_beside_one_that_is_always_ready,
             s42_future_that_is_always_ready_lets_others_run,
+            s42_future_with_datagrams_lets_others_run,
             s42_cancel_strikes_block_on_of_what_is_always_ready,
         }
         sharing::{
@@ -299,7 +312,6 @@ suite! {
             g6_writer_waits_for_a_reader_that_does_not_read,
             g6_what_was_written_is_sent_when_the_stream_is_dropped,
             g6_run_returns_when_what_was_written_is_sent,
-            g6_last_word_waits_for_room_when_the_stream_is_dropped,
             g6_reset_is_an_error_of_reader_and_writer,
             g6_close_ends_our_side_and_leaves_the_other,
             g6_dropped_writing_half_ends_our_side,
@@ -327,6 +339,17 @@ suite! {
             g7_callback_coroutine_and_future_take_over_from_each_other,
         }
     }
+    real: {
+        spawning::{
+            s38_coroutines_of_two_loops_wait_for_each_other,
+        }
+        handing_over::{
+            s23_coroutines_of_two_loops_hand_over,
+        }
+        future_sockets::{
+            g6_last_word_waits_for_room_when_the_stream_is_dropped,
+        }
+    }
     sim: {
         stacks::{
             s45_what_is_needed_now_and_then_stays,
@@ -347,6 +370,7 @@ suite! {
         future_sockets::{
             g6_no_byte_is_lost_whatever_the_kernel_does,
             g6_broken_connections_leave_nothing_behind,
+            f9_without_descriptors_accepting_futures_pause,
         }
         future_time::{
             g6_sleep_is_exact,

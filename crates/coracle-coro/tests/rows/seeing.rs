@@ -1,6 +1,7 @@
 //! What can be seen of coroutines from outside.
 
 use crate::harness::{HOUR, Harness, MS};
+use coracle_coro::future::block_on;
 use coracle_coro::seeing::{look_at, look_at_all, stats};
 use coracle_coro::sync::{
     Barrier, Condvar, Mutex, OnceLock, RwLock, Semaphore, WaitGroup, after, channel, tick,
@@ -76,6 +77,8 @@ fn what(wait: impl FnOnce() + 'static) -> WaitsFor {
 pub(crate) fn s49_list_says_what_is_waited_for(h: &Harness) {
     h.run(|| {
         assert_eq!(what(|| _ = park()), WaitsFor::Unpark);
+        let future = what(|| _ = block_on(std::future::pending::<()>()));
+        assert_eq!((future, future.to_string().as_str()), (WaitsFor::Future, "a future"));
         assert!(matches!(what(|| _ = sleep(HOUR)), WaitsFor::Time(_)));
         let other = spawn(park);
         let id = other.coroutine().id();

@@ -243,9 +243,6 @@ pub(crate) fn s27_locals_are_dropped_with_their_coroutine_and_may_wait(h: &Harne
 }
 
 pub(crate) fn s38_coroutines_of_two_loops_wait_for_each_other(h: &Harness) {
-    if h.lp.backend() == coracle_loop::demux::Backend::Sim {
-        return; // whose world is of one thread
-    }
     let backend = h.lp.backend();
     h.run(move || {
         let here = coracle_loop::Loop::current().unwrap().handle();

@@ -117,6 +117,7 @@ suite! {
         }
         selecting::{
             s25_first_of_two_streams,
+            s25_connection_that_was_reset_is_not_accepted,
             s25_arm_that_loses_consumes_nothing,
             s25_listener_channel_and_time,
             s25_writable_when_the_peer_has_read,

@@ -5,6 +5,7 @@ use crate::streams::{byte, full_pair, pair, settle};
 use coracle_coro::net::{TcpListener, TcpStream};
 use coracle_coro::sync::{Arm, Select, after, channel};
 use coracle_coro::{select, spawn};
+use coracle_loop::demux::SocketOption;
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
@@ -214,6 +215,38 @@ pub(crate) fn s25_default_when_nothing_is_ready(h: &Harness) {
         }
         assert_eq!(byte(&server)?, b'!');
         assert!(!ready());
+        Ok(())
+    });
+}
+
+pub(crate) fn s25_connection_that_was_reset_is_not_accepted(h: &Harness) {
+    h.run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let reset = || -> io::Result<()> {
+            let client = TcpStream::connect(listener.local_addr()?)?;
+            client.set_option(SocketOption::ResetOnClose(true))?;
+            drop(client);
+            settle()
+        };
+        // Before anybody asks, while somebody waits, and when it was accepted for nobody.
+        for round in 0..3 {
+            reset()?;
+            let client = TcpStream::connect(listener.local_addr()?)?;
+            let own = client.local_addr()?;
+            select! {
+                accepted = listener.accepting() => assert_eq!(accepted?.1, own, "round {round}"),
+                () = after(HOUR) => unreachable!("somebody is there"),
+            }
+        }
+        select! {
+            accepted = listener.accepting() => panic!("nobody is there: {accepted:?}"),
+            () = after(MS) => {}
+        }
+        reset()?;
+        select! {
+            accepted = listener.accepting() => panic!("nobody is there: {accepted:?}"),
+            () = after(20 * MS) => {}
+        }
         Ok(())
     });
 }

@@ -281,7 +281,14 @@ impl World {
     }
 
     pub(super) fn peer_address(&self, id: Id) -> Result<Address, Errno> {
-        let peer = match &self.socket(id)?.role {
+        let socket = self.socket(id)?;
+        let peer = match &socket.role {
+            // Reset, or closed from both sides.
+            Role::Stream(stream)
+                if socket.is_tcp() && stream.peer.is_none() && socket.write_closed =>
+            {
+                None
+            }
             Role::Stream(stream) => Some(&stream.peer_address),
             Role::Datagram(datagram) => datagram.peer.as_ref(),
             Role::Fresh | Role::Listener(_) => None,

@@ -93,6 +93,7 @@ suite! {
         rule_04_cancelled_accept_loses_no_connection,
         rule_04_stale_cancel_is_ignored,
         rule_06_large_transfer_arrives_whole,
+        rule_06_bytes_behind_an_urgent_one_are_received,
         rule_06_bursts_beyond_the_buffers_lose_nothing,
         rule_06_kept_buffers_starve_nobody,
         rule_06_receive_into_memory_is_short_when_little_is_there,

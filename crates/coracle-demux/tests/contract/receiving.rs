@@ -1,9 +1,12 @@
 //! Receiving and accepting: statements 3, 4, 6 and 7.
 
 use crate::harness::{Harness, Submission, count, errno};
-use coracle_demux::{Completion, Handle, Operation, Outcome, SocketKind, Token};
+use coracle_demux::{Completion, Descriptor, Handle, Operation, Outcome, SocketKind, Token};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use std::collections::HashMap;
+use std::io::Write;
 use std::net::Shutdown;
 
 /// Takes completions of lent receives until `wanted` bytes are there, and submits ended ones again.
@@ -310,4 +313,29 @@ pub(crate) fn rule_07_receive_after_a_full_one_finds_the_rest(h: &mut Harness) {
     for digit in b"0123456789" {
         assert_eq!(h.receive_exactly(b, 1), [*digit]);
     }
+}
+
+pub(crate) fn rule_06_bytes_behind_an_urgent_one_are_received(h: &mut Harness) {
+    if h.is_simulated() {
+        return; // which has no urgent bytes, and no sockets that others could send them to
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let own = Descriptor::from(OwnedFd::from(listener.accept().unwrap().0));
+    let socket = h.demux.adopt(own).unwrap();
+    for round in 0..3 {
+        // Nothing is asked for until all of it is there: one event tells of everything.
+        peer.write_all(b"ab").unwrap();
+        assert_eq!(rustix::net::send(&peer, b"!", SendFlags::OOB), Ok(1));
+        peer.write_all(b"cd").unwrap();
+        assert_eq!(h.receive(socket, 1).unwrap(), b"a", "round {round}");
+        h.settle();
+        assert_eq!(h.receive_exactly(socket, 3), b"bcd", "round {round}");
+    }
+    let token = h.submit(Operation::ReceiveLent { socket }).token();
+    h.settle();
+    peer.write_all(b"ab").unwrap();
+    assert_eq!(rustix::net::send(&peer, b"!", SendFlags::OOB), Ok(1));
+    peer.write_all(b"cd").unwrap();
+    assert_eq!(collect_lent(h, socket, token, 4), b"abcd");
 }

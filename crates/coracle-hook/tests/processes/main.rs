@@ -10,7 +10,7 @@ mod piping;
 mod telling;
 
 use coracle_coro::seeing::Watchdog;
-use coracle_coro::{run, run_on, spawn, yield_now};
+use coracle_coro::{on_big_stack, run, run_on, spawn, yield_now};
 use coracle_hook::{Settings, enable, enable_with, status};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
@@ -20,6 +20,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -217,6 +218,113 @@ fn s54_copy_runs_without_hooks_on_select() {
 #[test]
 fn s54_copy_runs_without_hooks_on_sim() {
     alone("s54_copy_runs_without_hooks_on_sim", || fork_in_a_coroutine("sim"));
+}
+
+/// Another thread closes a descriptor, at whatever moment of the beginning of a wait.
+#[test]
+fn s31_close_while_somebody_sits_down() {
+    const ROUNDS: u32 = 5000;
+    static TO_CLOSE: AtomicI32 = AtomicI32::new(-1);
+    let close = || {
+        for round in 0..ROUNDS {
+            while TO_CLOSE.load(Ordering::Acquire) < 0 {
+                thread::yield_now();
+            }
+            (0..round % 500).for_each(|_| std::hint::spin_loop());
+            // SAFETY: it is ours, and its users are told.
+            assert_eq!(unsafe { libc::close(TO_CLOSE.swap(-1, Ordering::AcqRel)) }, 0);
+        }
+    };
+    alone("s31_close_while_somebody_sits_down", || {
+        switch_on();
+        for backend in ["uring", "epoll", "poll", "select"] {
+            let closing = thread::spawn(close);
+            let waiting = run_on(&open(backend).expect("a loop"), || {
+                for round in 0..ROUNDS {
+                    let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+                    near.set_read_timeout(Some(Duration::from_secs(5)))?;
+                    let fd = std::os::fd::IntoRawFd::into_raw_fd(near);
+                    TO_CLOSE.store(fd, Ordering::Release);
+                    // SAFETY: space for a byte.
+                    let heard = unsafe { libc::recv(fd, [0_u8; 1].as_mut_ptr().cast(), 1, 0) };
+                    let error = io::Error::last_os_error().raw_os_error();
+                    assert_eq!((heard, error), (-1, Some(libc::EBADF)), "round {round}");
+                }
+                Ok(())
+            });
+            waiting.expect("it waits");
+            closing.join().expect("it closes");
+        }
+    });
+}
+
+/// A copy may have hooks of its own.
+#[test]
+fn s54_copy_enables_hooks_of_its_own() {
+    alone("s54_copy_enables_hooks_of_its_own", || {
+        switch_on();
+        // SAFETY: the copy does nothing that another thread of the original could have begun.
+        let copy = unsafe { libc::fork() };
+        if copy == 0 {
+            // SAFETY: it ends what hangs.
+            unsafe { libc::alarm(30) };
+            assert!(!status().enabled);
+            switch_on();
+            let told = run(|| {
+                let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+                let fd = std::os::fd::IntoRawFd::into_raw_fd(near);
+                let read = move || {
+                    // SAFETY: space for a byte.
+                    let heard = unsafe { libc::read(fd, [0_u8; 1].as_mut_ptr().cast(), 1) };
+                    (heard, io::Error::last_os_error().raw_os_error())
+                };
+                let hearing = spawn(move || on_big_stack(1 << 20, read));
+                yield_now();
+                far.write_all(b"x")?;
+                let heard = hearing.join().expect("it waits")?.0;
+                let waiting = spawn(read);
+                yield_now();
+                assert!(!waiting.is_finished());
+                // SAFETY: it is ours, and its users are told.
+                unsafe { libc::close(fd) };
+                let told = waiting.join().expect("it waits");
+                Ok((heard, told) == (1, (-1, Some(libc::EBADF))))
+            });
+            // SAFETY: what the original has is the original's.
+            unsafe { libc::_exit(i32::from(!told.is_ok_and(|told| told))) };
+        }
+        let mut ended = 0;
+        // SAFETY: a child of ours, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(copy, &raw mut ended, 0) }, copy);
+        assert_eq!(ended, 0, "how the copy has ended");
+    });
+}
+
+/// To look for all of it again and again is done less and less often.
+#[test]
+fn s32_looking_for_all_of_it_makes_pauses() {
+    alone("s32_looking_for_all_of_it_makes_pauses", || {
+        switch_on();
+        run(|| {
+            let (near, mut far) = std::os::unix::net::UnixStream::pair()?;
+            far.write_all(b"ab")?;
+            let looking = spawn(move || {
+                let (fd, mut space) = (std::os::fd::AsRawFd::as_raw_fd(&near), [0_u8; 4]);
+                let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
+                // SAFETY: space for four bytes.
+                unsafe { libc::recv(fd, space.as_mut_ptr().cast(), 4, flags) }
+            });
+            yield_now();
+            let before = status().waits;
+            coracle_coro::sleep(500 * MS)?;
+            let waits = status().waits - before;
+            assert!(waits < 100, "{waits} in half a second");
+            far.write_all(b"cd")?;
+            assert_eq!(looking.join().expect("it looks"), 4);
+            Ok(())
+        })
+        .expect("run");
+    });
 }
 
 /// A program that is started anew has its own: std's `Command` with `pre_exec` forks, and calls `recv` in between.

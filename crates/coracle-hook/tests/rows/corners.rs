@@ -11,6 +11,7 @@ use std::mem::zeroed;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::ptr::null_mut;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -229,6 +230,86 @@ pub(crate) fn s32_time_of_many_messages(h: &Harness) {
         [receive(0, 2_000_000_000), receive(-1, 0), receive(3600, 0)]
     });
     assert_eq!(seen, [(Err(libc::EINVAL), false), (Err(libc::EINVAL), false), (Ok(1), true)]);
+}
+
+/// An error that comes while `recvmmsg` waits for more is told by the call after it.
+pub(crate) fn s32_error_after_many_messages_is_the_next_calls(h: &Harness) {
+    let seen = as_in_a_thread(h, || {
+        let [near, far] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        near.connect(far.local_addr().expect("an address")).expect("connected");
+        far.send_to(b"ahoy", near.local_addr().expect("an address")).expect("sent");
+        let sender = near.try_clone().expect("a copy");
+        let breaking = thread::spawn(move || {
+            thread::sleep(20 * MS);
+            drop(far);
+            sender.send(b"is anybody there?").expect("sent");
+        });
+        let mut space = [[0_u8; 8]; 2];
+        let mut parts = space
+            .each_mut()
+            .map(|space| libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: 8 });
+        let mut receive = |flags| {
+            // SAFETY: two messages of one stretch each; all of it lives through the call.
+            said(unsafe {
+                let mut messages: [libc::mmsghdr; 2] = zeroed();
+                for (message, part) in messages.iter_mut().zip(&mut parts) {
+                    (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
+                }
+                libc::recvmmsg(near.as_raw_fd(), messages.as_mut_ptr(), 2, flags, null_mut())
+            })
+        };
+        let answers = [receive(0), receive(libc::MSG_DONTWAIT), receive(libc::MSG_DONTWAIT)];
+        breaking.join().expect("a thread");
+        answers
+    });
+    assert_eq!(seen, [Ok(1), Err(libc::ECONNREFUSED), Err(libc::EAGAIN)]);
+}
+
+/// `writev` of nothing is nothing: no empty message.
+pub(crate) fn s32_writing_nothing_sends_nothing(h: &Harness) {
+    let seen = as_in_a_thread(h, || {
+        let (near, far) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+        far.set_nonblocking(true).expect("an option");
+        let nothing = libc::iovec { iov_base: null_mut(), iov_len: 0 };
+        // SAFETY: two stretches of nothing, or none.
+        let written = [2, 0].map(|count| {
+            said(unsafe { libc::writev(near.as_raw_fd(), [nothing; 2].as_ptr(), count) } as i64)
+        });
+        (written, number(far.recv(&mut [0; 8])))
+    });
+    assert_eq!(seen, ([Ok(0), Ok(0)], Err(libc::EAGAIN)));
+}
+
+/// A descriptor that is closed, or becomes another, ends a `poll` for whatever of it.
+pub(crate) fn s31_close_wakes_rare_polls(h: &Harness) {
+    h.run(|| {
+        for replaced in [false, true] {
+            let (near, _far) = pair()?;
+            let fd = near.into_raw_fd();
+            let polling = spawn(move || {
+                let mut list = [libc::pollfd { fd, events: libc::POLLPRI, revents: 0 }];
+                // SAFETY: a list of one.
+                (said(unsafe { libc::poll(list.as_mut_ptr(), 1, 20_000) }), list[0].revents)
+            });
+            coracle_coro::sleep(2 * MS)?;
+            assert!(!polling.is_finished());
+            if replaced {
+                // What hangs up is told without being asked for.
+                let (other, gone) = std::os::unix::net::UnixStream::pair()?;
+                drop(gone);
+                // SAFETY: both are ours.
+                assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
+                assert_eq!(polling.join().expect("it polls"), (Ok(1), libc::POLLHUP));
+                // SAFETY: it is ours.
+                assert_eq!(unsafe { libc::close(fd) }, 0);
+            } else {
+                // SAFETY: it is ours, and its users are told.
+                assert_eq!(unsafe { libc::close(fd) }, 0);
+                assert_eq!(polling.join().expect("it polls"), (Ok(1), libc::POLLNVAL));
+            }
+        }
+        Ok(())
+    });
 }
 
 fn first(found: *const hostent) -> IpAddr {

@@ -57,6 +57,9 @@ suite! {
             s31_close_by_syscall,
             s32_rare_masks_of_poll,
             s32_time_of_many_messages,
+            s32_error_after_many_messages_is_the_next_calls,
+            s32_writing_nothing_sends_nothing,
+            s31_close_wakes_rare_polls,
             s34_host_stays_what_it_is,
             s10_cancelled_look_up_of_a_host,
         }
@@ -93,6 +96,7 @@ suite! {
             s35_children_are_waited_for,
             s35_output_of_children,
             s35_waitid_and_wait4,
+            s49_wait_for_a_child_is_listed,
             s34_names_are_looked_up_elsewhere,
             s34_many_look_ups,
             s34_older_names_for_it,

@@ -2,7 +2,7 @@
 
 use crate::harness::{HOUR, Harness, now};
 use crate::helping::said;
-use coracle_coro::{join_all, spawn, yield_now};
+use coracle_coro::{WaitsFor, join_all, spawn, yield_now};
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -243,6 +243,22 @@ pub(crate) fn t3_neighbour_is_on_time(h: &Harness) {
         assert_eq!(blocked.join().expect("blocked"), 0);
         assert!(waiting.join().expect("waiting"));
         sleeping.join().expect("sleeping");
+        Ok(())
+    });
+}
+
+/// Who waits for a child is listed as such.
+pub(crate) fn s49_wait_for_a_child_is_listed(h: &Harness) {
+    h.run(|| {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn()?;
+        let (input, pid) = (child.stdin.take(), child.id() as i32);
+        let waiting = spawn(move || child.wait().expect("wait").success());
+        yield_now();
+        let all = coracle_coro::coroutines();
+        let is_waiting = |what: Option<WaitsFor>| what == Some(WaitsFor::Child(pid));
+        assert!(all.iter().any(|info| is_waiting(info.waits_for)));
+        drop(input);
+        assert!(waiting.join().expect("waiting"));
         Ok(())
     });
 }

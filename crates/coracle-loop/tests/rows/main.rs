@@ -84,6 +84,7 @@ suite! {
             panic_in_a_completion_leaves_the_loop_usable,
             panic_in_a_deferred_job_loses_no_other,
             panic_in_a_hook_keeps_the_hook,
+            panic_in_a_signal_keeps_the_listener,
             panic_in_a_posted_job_loses_no_other,
             panic_in_a_timer_ends_that_timer_only,
             panic_in_a_periodic_timer_leaves_nothing_behind,
@@ -190,6 +191,9 @@ suite! {
     }
     // What needs the operating system: threads that take time, processes, foreign descriptors.
     real: {
+        panicking::{
+            panic_in_a_watch_keeps_it,
+        }
         turning::{ b7_slow_callbacks_do_not_keep_a_timer_waiting }
         demultiplexing::{
             a5_backend_is_chosen_at_run_time,

@@ -1,15 +1,19 @@
 //! A callback that panics: the loop can be run again, and nobody else's work is lost. And a loop that goes.
 
 use crate::harness::{Harness, Log};
-use coracle_loop::demux::{Completion, Operation, Submitted};
-use coracle_loop::{Complete, HookKind, IdleTimer, Loop, Ticket, Timer};
+use coracle_loop::demux::{Completion, Interest, Operation, Submitted};
+use coracle_loop::{Complete, HookKind, IdleTimer, Loop, Ticket, Timer, Trigger};
 use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
+
+/// Nobody else sends it.
+const URG: i32 = rustix::process::Signal::URG.as_raw();
 
 /// Runs until a callback panics.
 fn run_into_panic(h: &Harness) {
@@ -96,6 +100,45 @@ pub(crate) fn panic_in_a_hook_keeps_the_hook(h: &Harness) {
     run_into_panic(h);
     h.lp.run_ready().unwrap();
     assert_eq!(calls.get(), 2);
+}
+
+pub(crate) fn panic_in_a_signal_keeps_the_listener(h: &Harness) {
+    let heard = Rc::new(Cell::new(0));
+    let count = Rc::clone(&heard);
+    let listener = h.lp.on_signal(URG, move |lp| {
+        count.set(count.get() + 1);
+        assert!(count.get() != 1, "on purpose");
+        lp.stop();
+    });
+    let listener = listener.unwrap();
+    h.raise(URG);
+    run_into_panic(h);
+    h.raise(URG);
+    h.lp.run().unwrap();
+    assert!(heard.get() >= 2);
+    listener.cancel();
+    h.lp.run_until_idle().unwrap();
+}
+
+pub(crate) fn panic_in_a_watch_keeps_it(h: &Harness) {
+    for trigger in [Trigger::Level, Trigger::OneShot] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let heard = Rc::new(Cell::new(0));
+        let count = Rc::clone(&heard);
+        let watch = h.lp.watch(reader, Interest::READ, trigger, move |watched, _| {
+            watched.with(|mut pipe| pipe.read_exact(&mut [0])).unwrap();
+            watched.rearm().unwrap();
+            count.set(count.get() + 1);
+            assert!(count.get() != 1, "on purpose");
+            watched.lp().stop();
+        });
+        let _watch = watch.unwrap();
+        writer.write_all(b"x").unwrap();
+        run_into_panic(h);
+        writer.write_all(b"y").unwrap();
+        h.lp.run().unwrap();
+        assert_eq!(heard.get(), 2);
+    }
 }
 
 pub(crate) fn dropped_loop_leaves_nothing_behind(h: &Harness) {

@@ -1,8 +1,10 @@
 //! A listening socket: connections that have come, and those who wait for one.
 
 use super::wire::{close, current};
+use crate::cancelled::is_cancelled;
+use crate::net::pause::Pause;
 use coracle_loop::demux::{Completion, Handle, Operation, Outcome, Submitted, Token};
-use coracle_loop::{Complete, Loop, LoopHandle};
+use coracle_loop::{Complete, Loop, LoopHandle, Timer};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +31,10 @@ struct State {
     accepted: VecDeque<Handle>,
     accepting: Option<Token>,
     /// It was asked to end, because there is no more room.
-    pausing: bool,
+    ending: bool,
+    /// There is nothing to serve connections with: a timer will go on.
+    timer: Option<Timer>,
+    pause: Pause,
     error: Option<io::Error>,
     waiting: Vec<Waker>,
     gone: bool,
@@ -69,9 +74,24 @@ impl Listener {
 impl Door {
     /// Accepts, unless that is under way.
     fn accept(self: &Rc<Self>, lp: &Loop) -> io::Result<()> {
-        if self.state.borrow().accepting.is_some() {
+        let mut state = self.state.borrow_mut();
+        if state.accepting.is_some() || state.timer.is_some() {
             return Ok(());
         }
+        if let Some(end) = state.pause.take_end() {
+            let door = Rc::downgrade(self);
+            state.timer = Some(lp.at(end, move |_| {
+                if let Some(door) = door.upgrade() {
+                    let mut state = door.state.borrow_mut();
+                    state.timer = None;
+                    let waiting = std::mem::take(&mut state.waiting);
+                    drop(state);
+                    waiting.into_iter().for_each(Waker::wake); // whoever polls begins anew
+                }
+            }));
+            return Ok(());
+        }
+        drop(state);
         match lp.submit(Operation::Accept { listener: self.socket }, self, 0) {
             Submitted::Pending(token) => {
                 self.state.borrow_mut().accepting = Some(token);
@@ -86,24 +106,29 @@ impl Door {
 
 impl Complete for Door {
     fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
-        const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
         let mut state = self.state.borrow_mut();
         if !completion.more {
             state.accepting = None;
-            state.pausing = false;
+            state.ending = false;
         }
         match completion.result {
             Ok(Outcome::Accepted(socket)) if state.gone => close(lp, socket),
-            Ok(Outcome::Accepted(socket)) => state.accepted.push_back(socket),
+            Ok(Outcome::Accepted(socket)) => {
+                state.pause.succeeded();
+                state.accepted.push_back(socket);
+            }
             Ok(other) => unreachable!("an accept does not give {other:?}"),
-            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
-            Err(error) => state.error = Some(error),
+            Err(error) if is_cancelled(&error) => {}
+            Err(error) => {
+                state.pause.failed(lp);
+                state.error = Some(error);
+            }
         }
         if state.accepted.len() >= LIMIT_ACCEPTED
-            && !state.pausing
+            && !state.ending
             && let Some(token) = state.accepting
         {
-            state.pausing = true;
+            state.ending = true;
             lp.cancel(token);
         }
         // Also if it has ended without a reason: whoever polls begins anew.
@@ -118,9 +143,10 @@ impl Drop for Listener {
         let mut state = self.0.state.borrow_mut();
         state.gone = true;
         let mut sockets = std::mem::take(&mut state.accepted);
-        let waiting = std::mem::take(&mut state.waiting);
+        let (waiting, timer) = (std::mem::take(&mut state.waiting), state.timer.take());
         drop(state);
         drop(waiting);
+        timer.iter().for_each(|timer| _ = timer.cancel());
         sockets.push_back(self.0.socket);
         match Loop::current().filter(|lp| self.0.home.is_of(lp)) {
             Some(lp) => sockets.into_iter().for_each(|socket| close(&lp, socket)),

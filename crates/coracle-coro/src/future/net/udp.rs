@@ -131,6 +131,7 @@ impl UdpSocket {
 
 impl Post {
     fn poll_receive(self: &Rc<Self>, cx: &Context<'_>) -> Poll<io::Result<Datagram>> {
+        ready!(budget::poll(cx));
         let lp = current(&self.home);
         let mut state = self.state.borrow_mut();
         if state.received.is_none() && !state.receiving {
