@@ -180,5 +180,5 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(1 << 30);
 const LARGEST: usize = usize::MAX / 4;
 
 /// What a client is told for whom there is no room.
-pub(crate) const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";
