@@ -86,6 +86,15 @@ pub(crate) struct Rare {
     handler: Option<JoinHandle<()>>,
 }
 
+impl Rare {
+    /// What there is still to know when an answer is written.
+    fn outlast_answer(mut self: Box<Self>) -> Option<Box<Rare>> {
+        let watched = self.watched?;
+        *self = Rare { watched: Some(watched), ..Rare::default() };
+        Some(self)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Head,
@@ -115,11 +124,6 @@ impl H1 {
             rare: Cell::new(None),
         }))
     }
-
-    /// Notes that it is turned away in the place of being opened.
-    pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
-        self.0.site.note_turned_away(conn.lp().now(), || self.0.peer.address());
-    }
 }
 
 impl Protocol for H1 {
@@ -132,7 +136,9 @@ impl Protocol for H1 {
     }
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
-        self.0.advance(conn, input);
+        if conn.unsent_bytes() == 0 || !self.0.look_at_unsent(conn) {
+            self.0.advance(conn, input);
+        }
         Ok(())
     }
 
@@ -154,6 +160,7 @@ impl Protocol for H1 {
     fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.0.facts.set(Fact::Ended, true);
         match self.0.phase.get() {
+            Phase::Head if self.0.facts.is(Fact::Left) => {} // requests that wait for room have come
             Phase::Head | Phase::Body => self.0.close(conn),
             Phase::Running => {
                 self.0.end_upload();
@@ -311,7 +318,8 @@ impl Shared {
     /// Between two requests, with nothing unread.
     #[inline]
     fn rest(&self, conn: &mut Conn<'_>) {
-        if self.facts.is(Fact::Ended) || self.site.stopping.get() {
+        let begun = self.seen.get() > 0; // the next one is on its way
+        if !begun && (self.facts.is(Fact::Ended) || self.site.stopping.get()) {
             self.close(conn);
         }
     }
@@ -354,6 +362,7 @@ impl Shared {
     fn await_head(&self, conn: &mut Conn<'_>, len: usize) -> bool {
         if self.seen.replace(len as u32) == 0 {
             self.begin_phase(conn);
+            self.site.idle.stop_waiting(self.place.get());
         }
         if self.facts.is(Fact::Ended) {
             self.close(conn);
@@ -406,6 +415,7 @@ impl Shared {
             _ => {
                 self.phase.set(Phase::Body);
                 self.begin_phase(conn);
+                self.site.idle.stop_waiting(self.place.get());
                 self.exchange.set(Some(exchange));
             }
         }
