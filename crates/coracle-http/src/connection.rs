@@ -21,9 +21,11 @@
 mod answering;
 mod facts;
 mod timing;
+mod total;
 
 use self::facts::{Fact, Facts};
 use self::timing::Watched;
+use self::total::Total;
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
@@ -84,13 +86,18 @@ pub(crate) struct Rare {
     watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
     handler: Option<JoinHandle<()>>,
+    /// When requests are late that have begun and whose answers are not sent, if that is limited.
+    total: Option<Rc<Total>>,
 }
 
 impl Rare {
     /// What there is still to know when an answer is written.
     fn outlast_answer(mut self: Box<Self>) -> Option<Box<Rare>> {
-        let watched = self.watched?;
-        *self = Rare { watched: Some(watched), ..Rare::default() };
+        let (watched, total) = (self.watched.take(), self.total.take());
+        if watched.is_none() && total.is_none() {
+            return None;
+        }
+        *self = Rare { watched, total, ..Rare::default() };
         Some(self)
     }
 }
@@ -334,6 +341,9 @@ impl Shared {
         {
             // Nothing can have become whole.
             return self.await_head(conn, unread.len());
+        }
+        if let Some(timeout) = self.site.settings.request_timeout.filter(|_| seen == 0) {
+            self.begin_total(conn, timeout);
         }
         let mut exchange = self.site.take_exchange();
         match parse(unread, &self.site.settings, &mut exchange.owned) {

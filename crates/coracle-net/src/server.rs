@@ -70,6 +70,8 @@ type ThreadStart = dyn Fn(&Loop, usize) + Send + Sync;
 /// ```
 pub struct Server {
     services: Vec<Service>,
+    /// The sockets of each loop, if they were [opened](Server::listen) before it starts.
+    opened: Option<Vec<Vec<(usize, OwnedFd)>>>,
     options: ListenOptions,
     settings: Settings,
     limit_memory_bytes: Option<usize>,
@@ -106,6 +108,7 @@ impl Server {
     pub fn new() -> Server {
         Server {
             services: Vec::new(),
+            opened: None,
             options: ListenOptions::new(),
             settings: Settings::default(),
             limit_memory_bytes: None,
@@ -417,7 +420,8 @@ impl Server {
             Room::new(self.capacity.clone()),
             self.drain,
         );
-        let sockets = self.open_sockets(count)?;
+        let opened = self.opened.take().filter(|opened| opened.len() == count);
+        let sockets = opened.map_or_else(|| self.open_sockets(count), Ok)?;
         // The loops own the sockets from now on; the files of Unix sockets go with the last of them.
         let services = std::mem::take(&mut self.services);
         let files = services.iter().flat_map(|service| &service.sockets);
@@ -505,6 +509,30 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Opens the listening sockets of all loops now, and not when it starts: for who may not do so any more by
+    /// then, since it has given up its privileges. Call it when the services and
+    /// [how many loops](Server::loops) there are is said, and [how connections are placed](Server::placement).
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, Server};
+    /// # fn main() -> std::io::Result<()> {
+    /// # fn become_nobody() -> std::io::Result<()> { Ok(()) }
+    /// let server = Server::bind("127.0.0.1:0")?.loops(2).listen()?;
+    /// become_nobody()?;
+    /// let running = server.start(|_peer| |_: &mut Conn<'_>, _: &mut Buffer| Ok(()))?;
+    /// running.stop();
+    /// running.join()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bind`](Server::bind).
+    pub fn listen(mut self) -> io::Result<Server> {
+        let count = self.loops.unwrap_or_else(available_cores);
+        self.opened = Some(self.open_sockets(count)?);
+        Ok(self)
     }
 
     /// The listening sockets of each loop, with the index of the service each belongs to.

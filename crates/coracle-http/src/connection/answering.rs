@@ -237,6 +237,7 @@ impl Shared {
         drop(out);
         self.site.give_back(exchange);
         self.phase.set(Phase::Switched);
+        self.if_rare(|rare| rare.total = None);
         conn.set_idle_timeout(None);
         if self.facts.set(Fact::Paused, false) {
             conn.resume();
@@ -250,6 +251,12 @@ impl Shared {
     pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
         self.disarm(conn);
         if let Some(rare) = self.rare.take() {
+            if let Some(total) = rare.total.clone() {
+                conn.write_then(Bytes::new(), move |_| {
+                    total.end_first();
+                    Ok(())
+                });
+            }
             self.rare.set(rare.outlast_answer()); // nobody waits for anything any more
         }
         if keep_alive {

@@ -220,10 +220,7 @@ impl Shared {
         };
         // Who has taken everything cannot take more.
         if conn.unsent_bytes() > 0 && is_slow(conn) {
-            self.site.stats.count_timed_out();
-            // What the kernel has of the answer goes with it, or it would be kept for as long as the client drips.
-            let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
-            conn.abort();
+            self.cut(conn);
             return true;
         }
         self.if_rare(|rare| rare.watched = None);
@@ -231,6 +228,14 @@ impl Shared {
             self.watch(conn);
         }
         false
+    }
+
+    /// Ends the connection of a client that has taken too long.
+    pub(super) fn cut(&self, conn: &mut Conn<'_>) {
+        self.site.stats.count_timed_out();
+        // What the kernel has of the answer goes with it, or it would be kept for as long as the client drips.
+        let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
+        conn.abort();
     }
 
     /// How much was sent of what was written: given to the kernel.

@@ -16,6 +16,7 @@ mod keeping;
 mod refusing;
 mod slow_clients;
 mod telling;
+mod total;
 mod websocket;
 mod ws_client;
 
@@ -135,6 +136,12 @@ suite! {
             j1_half_a_body_and_the_end_is_not_waited_for,
             j1_request_that_has_begun_is_answered_though_the_server_stops,
         }
+        total::{
+            j4_request_that_is_not_there_in_all_its_time_is_late,
+            j4_answer_that_is_not_there_in_all_its_time_is_cut,
+            j4_answer_that_is_not_taken_in_all_its_time_is_cut,
+            j4_last_answer_that_is_not_taken_in_all_its_time_is_cut,
+        }
         autobahn::{
             k1_autobahn_1_framing,
             k1_autobahn_2_pings_and_pongs,
@@ -182,6 +189,7 @@ suite! {
     real: {
     }
     sim: {
+        total::{ j4_requests_in_time_go_on }
         telling::{ j14_late_requests_are_in_the_access_log }
         websocket::{ k2_times_are_exact }
         events::{ k5_silence_is_broken_by_a_comment }

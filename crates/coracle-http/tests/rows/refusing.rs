@@ -290,6 +290,7 @@ pub(crate) fn j4_times_and_limits_may_be_endless(h: &Harness) {
         idle_timeout: Duration::MAX,
         write_timeout: Duration::MAX,
         handler_timeout: Some(Duration::MAX),
+        request_timeout: Some(Duration::MAX),
         drain: Duration::MAX,
         ..Settings::default()
     };
