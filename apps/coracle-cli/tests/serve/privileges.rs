@@ -2,11 +2,13 @@
 
 use crate::client::{Dir, await_text, command, get, serve_dir};
 use crate::program::{Program, coracle, eventually, run_to_the_end};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Who has nothing, everywhere.
 const NOBODY: u32 = 65534;
@@ -22,12 +24,20 @@ fn is_root() -> bool {
     root
 }
 
-/// A port that only root may listen on, and that nobody does.
-fn privileged_port() -> String {
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let first = 600 + (std::process::id() % 300) as u16;
-    let port = (first..1024).chain(600..first).find(free).expect("a free port below 1024");
-    format!("127.0.0.1:{port}")
+/// A port that only root may listen on, at an address that no other test has.
+fn privileged_address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!("127.{high}.{low}.{}:777", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The program where nobody can start it: the directories above the one it was built in may be root's.
+fn program_in(dir: &Dir) -> PathBuf {
+    let program = dir.file("coracle");
+    // By another process: a file that this one has open, its children have open for a moment, too, and cannot run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_coracle")).arg(&program).status();
+    assert!(copied.expect("cp starts").success());
+    program
 }
 
 /// Every thread of a process is nobody's, and cannot become anybody's.
@@ -62,7 +72,7 @@ pub(crate) fn q5_root_listens_and_nobody_serves(backend: &str) {
     if !is_root() {
         return;
     }
-    let (dir, listen) = (files(), privileged_port());
+    let (dir, listen) = (files(), privileged_address());
     let config = |site: &str| {
         let text = format!(
             "listen = [\"{listen}\"]\nuser = \"nobody\"\n[access_log]\nfile = \"log/access\"\n\
@@ -102,11 +112,8 @@ pub(crate) fn q5_workers_are_nobody_too(backend: &str) {
     if !is_root() {
         return;
     }
-    let (dir, listen) = (files(), privileged_port());
-    // Where nobody can start it: the directories above the one it was built in may be root's.
-    let program = dir.file("coracle");
-    fs::copy(env!("CARGO_BIN_EXE_coracle"), &program).unwrap();
-    let mut command = std::process::Command::new(&program);
+    let (dir, listen) = (files(), privileged_address());
+    let mut command = Command::new(program_in(&dir));
     command.env_remove("CORACLE_BACKEND").args(["serve", "--listen", &listen, "--processes", "2"]);
     command.args(["--threads", "1", "--backend", backend, "--user", "nobody"]);
     let server = Program::run({
@@ -141,16 +148,15 @@ fn q5_only_root_may_name_a_user() {
         return;
     }
     let dir = files();
-    let program = dir.file("coracle");
-    fs::copy(env!("CARGO_BIN_EXE_coracle"), &program).unwrap();
-    let mut command = std::process::Command::new(&program);
+    let program = program_in(&dir);
+    let mut command = Command::new(&program);
     command.args(["serve", "--listen", "127.0.0.1:0", "--user", "root"]).arg(dir.file("old"));
     let output = run_to_the_end(command.uid(NOBODY).gid(NOBODY));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("cannot become the user \"root\": only root may"), "{text}");
     assert_eq!(output.status.code(), Some(1));
     // Who is that user already has nothing to give up.
-    let mut command = std::process::Command::new(&program);
+    let mut command = Command::new(&program);
     command.args(["serve", "--listen", "127.0.0.1:0", "--user", "nobody"]).arg(dir.file("old"));
     command.uid(NOBODY).gid(NOBODY);
     let server = Program::run(command);
@@ -170,13 +176,16 @@ fn q5_user_that_is_not_there_is_told() {
 }
 
 /// How large a core file of a process may be.
-pub(crate) fn core_limit(pid: Pid) -> String {
+fn core_limit(pid: Pid) -> String {
     let limits = fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
     line.expect("a limit").split_whitespace().next().expect("the soft one").to_owned()
 }
 
 pub(crate) fn q5_no_core_files_are_written(backend: &str) {
+    // Else it may be so only because it was before.
+    let limit = getrlimit(Resource::Core);
+    setrlimit(Resource::Core, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let dir = Dir::new();
     assert_eq!(core_limit(serve_dir(backend, &dir, &[]).pid()), "0");
 }
