@@ -772,7 +772,7 @@ impl Terminator {
         let lp = builder.build()?;
         let server: Rc<OnceCell<ServerHandle>> = Rc::default();
         let target = Rc::clone(&server);
-        lp.on_terminate(move |_| target.get().into_iter().for_each(ServerHandle::stop))?;
+        lp.on_terminate(move |_| target.get().into_iter().for_each(ServerHandle::stop_on_request))?;
         Ok(Terminator { lp, server })
     }
 
