@@ -55,10 +55,10 @@ pub struct Settings {
     pub min_send_rate: u32,
     /// How long a handler may take. Then what it waits for fails with `ETIMEDOUT`. `None`: as long as it likes.
     pub handler_timeout: Option<Duration>,
-    /// How long a request may take in all, from the first byte of its head until the last of its answer is with the
-    /// kernel: 408 while it is received, and the connection is cut after that, as if the client were gone. `None`: as
-    /// long as its parts may. An answer that goes on for ever, such as a stream of events, has to end in it, too;
-    /// another protocol (WebSocket) has not.
+    /// How long a request may take in all, from the first byte of its head until the last of its answer is with
+    /// the kernel: 408 while it is received, and the connection is cut after that, as if the client were gone.
+    /// `None`: as long as its parts may. An answer that goes on for ever, such as a stream of events, has to end
+    /// in it, too; another protocol (WebSocket) has not.
     pub request_timeout: Option<Duration>,
     /// How long a connection that is closed may take to end, from when everything is sent.
     pub drain: Duration,

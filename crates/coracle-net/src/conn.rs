@@ -100,8 +100,8 @@ impl Conn<'_> {
 
     /// Turns the peer away, as a service does with those for whom it has no room: tells it
     /// [so](crate::Settings::busy_message), and closes. The protocol is dropped without
-    /// [`on_close`](Protocol::on_close). Until it is gone the connection takes no place from others; if too many are
-    /// being told already, it is aborted without a word.
+    /// [`on_close`](Protocol::on_close). Until it is gone the connection takes no place from others; if too many
+    /// are being told already, it is aborted without a word.
     ///
     /// For who decides by something else than how many connections there are, in [`on_open`](Protocol::on_open):
     ///

@@ -520,7 +520,7 @@ fn unknown_peer() -> Address {
 pub(crate) struct Busy(Rc<Service>);
 
 impl Busy {
-    /// One more is turned away. `None` if it is not to be told: there is nothing to say, or too many are being told.
+    /// One more is turned away. `None` if it is not to be told: there is nothing to say, or too many are told.
     pub(crate) fn of(service: &Rc<Service>) -> Option<Busy> {
         service.stats.turned_away.add(1);
         let silent = service.settings.busy_message.is_empty()

@@ -511,14 +511,13 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the listening sockets of all loops now, and not when it starts: for who may not do so any more by
-    /// then, since it has given up its privileges. Call it when the services and
-    /// [how many loops](Server::loops) there are is said, and [how connections are placed](Server::placement).
+    /// Opens the listening sockets of all loops now, not when it starts: for who has given up its privileges by
+    /// then. Call it after [`loops`](Server::loops) and [`placement`](Server::placement), with all services there.
     ///
     /// ```
     /// # use coracle_net::{Buffer, Conn, Server};
-    /// # fn main() -> std::io::Result<()> {
     /// # fn become_nobody() -> std::io::Result<()> { Ok(()) }
+    /// # fn main() -> std::io::Result<()> {
     /// let server = Server::bind("127.0.0.1:0")?.loops(2).listen()?;
     /// become_nobody()?;
     /// let running = server.start(|_peer| |_: &mut Conn<'_>, _: &mut Buffer| Ok(()))?;
@@ -530,8 +529,7 @@ impl Server {
     /// # Errors
     /// As [`bind`](Server::bind).
     pub fn listen(mut self) -> io::Result<Server> {
-        let count = self.loops.unwrap_or_else(available_cores);
-        self.opened = Some(self.open_sockets(count)?);
+        self.opened = Some(self.open_sockets(self.loops.unwrap_or_else(available_cores))?);
         Ok(self)
     }
 

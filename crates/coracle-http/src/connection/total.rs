@@ -1,7 +1,7 @@
 //! How long a request may take in all: from the first byte of its head until its answer is with the kernel.
 //!
-//! Requests that came together are begun one after the other and their answers may wait together, so a connection has
-//! a list of them, and one timer for the first.
+//! Requests that came together are begun one after the other and their answers may wait together, so a connection
+//! has a list of them, and one timer for the first.
 
 use super::{Phase, Shared};
 use crate::Status;
