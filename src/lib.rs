@@ -106,3 +106,5 @@ pub use coracle_loop::{
 #[doc(no_inline)]
 pub use coracle_loop::{pool, wheel};
 pub use coracle_net as net;
+#[doc(no_inline)]
+pub use coracle_net::Bytes;

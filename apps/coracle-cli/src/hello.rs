@@ -1,6 +1,7 @@
 //! `hello`: every HTTP request is answered with 13 bytes, in three styles.
 
 use crate::options::{ServeOptions, announce, announce_processes};
+use crate::privileges;
 use crate::stopped;
 use crate::style::Style;
 use coracle::http::{self, App, Request, asynchronous, inline};
@@ -25,6 +26,7 @@ fn greet(_: &Request<'_>) -> &'static str {
 
 fn serve_app(options: &ServeOptions, app: impl App + Send + Sync) -> io::Result<()> {
     let server = options.server(ADDRESS)?;
+    privileges::give_up(None)?;
     if Worker::current().is_some() {
         coracle::seeing::dump_on_sigquit()?;
         return http::Server::over(server).serve(app);

@@ -1,6 +1,6 @@
 //! Where a server of several loops listens: for each loop a socket of its own, or its own copy of one.
 
-use crate::options::ServeOptions;
+use crate::options::{ServeOptions, suggest_another};
 use coracle::net::{Address, ListenOptions, ListenSocket, SocketFile, ToAddresses};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,6 +22,10 @@ pub(crate) enum Socket {
 impl Listening {
     /// Listens where the options say, or on `default`.
     pub(crate) fn bind(options: &ServeOptions, default: &str) -> io::Result<Listening> {
+        Listening::try_bind(options, default).map_err(suggest_another)
+    }
+
+    fn try_bind(options: &ServeOptions, default: &str) -> io::Result<Listening> {
         let addresses = options.addresses(default).as_slice().to_addresses()?;
         // Sockets that share a port do not mind another server on it: ask first, as one that does not.
         for address in addresses.iter().filter(|it| it.ip().is_some_and(|ip| ip.port() != 0)) {

@@ -8,6 +8,7 @@ mod listening;
 mod load;
 mod loops;
 mod options;
+mod privileges;
 mod proxy;
 mod serve;
 mod services;
@@ -71,7 +72,7 @@ enum Command {
         #[command(flatten)]
         options: ServeOptions,
         /// How the server is written; what it does is the same.
-        #[arg(long, value_enum, default_value_t)]
+        #[arg(long, value_parser = style::without_hook(), default_value_t)]
         style: Style,
         /// Listen on this port of every interface, if --listen says nothing else.
         #[arg(short, long, default_value_t = 12345)]
@@ -91,7 +92,7 @@ enum Command {
         #[arg(long, value_name = "ADDR")]
         to: String,
         /// How the server is written; what it does is the same.
-        #[arg(long, value_enum, default_value_t)]
+        #[arg(long, value_parser = style::without_hook(), default_value_t)]
         style: Style,
     },
     /// Answer every HTTP request with "Hello, World!"; on 127.0.0.1:8080.
@@ -99,7 +100,7 @@ enum Command {
         #[command(flatten)]
         options: ServeOptions,
         /// How the handler runs; what it answers is the same.
-        #[arg(long, value_enum, default_value_t = Style::Coroutine)]
+        #[arg(long, value_parser = style::without_hook(), default_value_t = Style::Coroutine)]
         style: Style,
     },
     /// Read, and say nothing (RFC 863); on 127.0.0.1:7009.

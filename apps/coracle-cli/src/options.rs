@@ -32,7 +32,8 @@ impl ServeOptions {
     /// The server these options describe, listening on `default` unless they say where.
     pub(crate) fn server(&self, default: &str) -> io::Result<Server> {
         let addresses = self.addresses(default);
-        let mut server = Server::bind(addresses.as_slice())?.drain(self.drain());
+        let server = Server::bind(addresses.as_slice()).map_err(suggest_another)?;
+        let mut server = server.drain(self.drain());
         if let Some(backend) = self.backend {
             server = server.backend(backend);
         }
@@ -57,6 +58,16 @@ impl ServeOptions {
         let processes = self.processes.unwrap_or(1) as usize;
         self.threads
             .map_or_else(|| available_cores().div_ceil(processes), |threads| threads as usize)
+    }
+}
+
+/// Why it cannot listen, and what to do about it.
+pub(crate) fn suggest_another(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            io::Error::new(error.kind(), format!("{error}; choose another with --listen"))
+        }
+        _ => error,
     }
 }
 

@@ -23,7 +23,7 @@ mod whole;
 pub(crate) use arguments::Arguments;
 
 use crate::options::{count, tell_where};
-use crate::{say, stopped};
+use crate::{privileges, say, stopped};
 use coracle::demux::Backend;
 use coracle::http::middleware::AccessLog;
 use coracle::http::{self, LiveSettings};
@@ -49,8 +49,11 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     warn_of_published(&arguments, &setup);
     let is_worker = Worker::current().is_some();
     let browser = (arguments.open && !is_worker).then(browser::prepare).transpose()?;
-    let server = setup.options.server(ADDRESS)?;
-    rustix::thread::set_no_new_privs(true)?;
+    let mut server = setup.options.server(ADDRESS)?;
+    if setup.options.processes.is_none() {
+        server = server.listen()?; // only who was privileged may, perhaps
+    }
+    privileges::give_up(setup.account.as_ref())?;
     coracle::seeing::dump_on_sigquit()?;
     let loops = setup.options.loops();
     if let (Some(processes), false) = (setup.options.processes, is_worker) {

@@ -1,6 +1,8 @@
 //! In which style a server is written. What it does is the same in each.
 
 use crate::options::ServeOptions;
+use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::fmt;
 use std::io;
 
@@ -16,6 +18,14 @@ pub(crate) enum Style {
     Async,
     /// A coroutine per connection, over the sockets of std: blocking calls park it.
     Hook,
+}
+
+/// Reads the style of a server that is not there in all of them: blocking calls are hooked for echo only.
+pub(crate) fn without_hook() -> impl TypedValueParser<Value = Style> {
+    let styles = Style::value_variants().iter().filter(|style| **style != Style::Hook);
+    let values: Vec<PossibleValue> = styles.filter_map(ValueEnum::to_possible_value).collect();
+    PossibleValuesParser::new(values)
+        .map(|text| Style::from_str(&text, false).expect("it is one of them"))
 }
 
 impl Style {

@@ -165,6 +165,25 @@ fn ask_on(stream: &mut TcpStream) {
     }
 }
 
+#[test]
+fn q5_no_privileges_can_be_gained_and_no_core_files_are_written() {
+    // Else there may be none only because there were none before.
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Core);
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Core, limit).unwrap();
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let hello = Hello::start(&["--backend", backend, "--threads", "2"]);
+        let pid = hello.child.id();
+        for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            assert!(status.contains("\nNoNewPrivs:\t1\n"), "{backend}: {status}");
+        }
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
+        assert_eq!(core.unwrap().split_whitespace().next(), Some("0"), "{backend}: {limits}");
+    }
+}
+
 /// What a connection costs that has asked something and is silent now: its structs, and no stack and no buffer.
 /// How much that is to the byte is for a benchmark, on a machine that does nothing else (`bench w8`).
 #[test]

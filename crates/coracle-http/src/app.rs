@@ -147,6 +147,10 @@ impl Plan {
 
     /// The handler is cancelled when the client is gone, instead of running on for nobody: what it waits for fails
     /// with `ECANCELED`.
+    ///
+    /// That it is gone is noticed as long as something is received from it: not while more than
+    /// [`limit_ahead_bytes`](crate::Settings::limit_ahead_bytes) of further requests, or more of a body than its
+    /// reader takes, wait here unread. Then it is noticed when something is sent to it, or read on.
     #[must_use]
     pub fn cancel_when_gone(mut self) -> Plan {
         self.cancel = true;

@@ -21,9 +21,11 @@
 mod answering;
 mod facts;
 mod timing;
+mod total;
 
 use self::facts::{Fact, Facts};
 use self::timing::Watched;
+use self::total::Total;
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
@@ -84,6 +86,20 @@ pub(crate) struct Rare {
     watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
     handler: Option<JoinHandle<()>>,
+    /// When requests are late that have begun and whose answers are not sent, if that is limited.
+    total: Option<Rc<Total>>,
+}
+
+impl Rare {
+    /// What there is still to know when an answer is written.
+    fn outlast_answer(mut self: Box<Self>) -> Option<Box<Rare>> {
+        let (watched, total) = (self.watched.take(), self.total.take());
+        if watched.is_none() && total.is_none() {
+            return None;
+        }
+        *self = Rare { watched, total, ..Rare::default() };
+        Some(self)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +131,6 @@ impl H1 {
             rare: Cell::new(None),
         }))
     }
-
-    /// Notes that it is turned away in the place of being opened.
-    pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
-        self.0.site.note_turned_away(conn.lp().now(), || self.0.peer.address());
-    }
 }
 
 impl Protocol for H1 {
@@ -132,7 +143,9 @@ impl Protocol for H1 {
     }
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
-        self.0.advance(conn, input);
+        if conn.unsent_bytes() == 0 || !self.0.look_at_unsent(conn) {
+            self.0.advance(conn, input);
+        }
         Ok(())
     }
 
@@ -154,6 +167,7 @@ impl Protocol for H1 {
     fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.0.facts.set(Fact::Ended, true);
         match self.0.phase.get() {
+            Phase::Head if self.0.facts.is(Fact::Left) => {} // requests that wait for room have come
             Phase::Head | Phase::Body => self.0.close(conn),
             Phase::Running => {
                 self.0.end_upload();
@@ -311,7 +325,8 @@ impl Shared {
     /// Between two requests, with nothing unread.
     #[inline]
     fn rest(&self, conn: &mut Conn<'_>) {
-        if self.facts.is(Fact::Ended) || self.site.stopping.get() {
+        let begun = self.seen.get() > 0; // the next one is on its way
+        if !begun && (self.facts.is(Fact::Ended) || self.site.stopping.get()) {
             self.close(conn);
         }
     }
@@ -326,6 +341,9 @@ impl Shared {
         {
             // Nothing can have become whole.
             return self.await_head(conn, unread.len());
+        }
+        if let Some(timeout) = self.site.settings.request_timeout.filter(|_| seen == 0) {
+            self.begin_total(conn, timeout);
         }
         let mut exchange = self.site.take_exchange();
         match parse(unread, &self.site.settings, &mut exchange.owned) {
@@ -354,6 +372,7 @@ impl Shared {
     fn await_head(&self, conn: &mut Conn<'_>, len: usize) -> bool {
         if self.seen.replace(len as u32) == 0 {
             self.begin_phase(conn);
+            self.site.idle.stop_waiting(self.place.get());
         }
         if self.facts.is(Fact::Ended) {
             self.close(conn);
@@ -406,6 +425,7 @@ impl Shared {
             _ => {
                 self.phase.set(Phase::Body);
                 self.begin_phase(conn);
+                self.site.idle.stop_waiting(self.place.get());
                 self.exchange.set(Some(exchange));
             }
         }

@@ -3,7 +3,7 @@
 //! A timer for each of ten thousand connections that wait is what they would mostly consist of. But all of them
 //! wait equally long, so whoever has waited longest is the next: a list, in the order in which they began, and
 //! one timer for the first of it. There are two, since a new connection has less time than one that has asked
-//! something.
+//! something. Who begins something that has a time of its own leaves: else it would keep those behind it waiting.
 //!
 //! ```text
 //!   timer ─► first ◄─► … ◄─► last         a connection that was answered goes to the end
@@ -89,6 +89,11 @@ impl Idle {
             drop(lists);
             set_timer(lp, site, list, patience(site, list));
         }
+    }
+
+    /// It waits no more: it has a timer of its own, or nobody waits for it.
+    pub(crate) fn stop_waiting(&self, number: u32) {
+        self.0.borrow_mut().unlink(number);
     }
 
     /// A connection is gone.

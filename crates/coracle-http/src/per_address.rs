@@ -2,12 +2,11 @@
 //!
 //! ```text
 //!   accepted ──► a seat for its address? ──yes──► HTTP, and the seat is free again when the connection is gone
-//!                                        └─no───► 503 with Retry-After, and it is closed
+//!                                        └─no───► turned away: 503 with Retry-After, and it is closed
 //! ```
 
 use crate::connection::H1;
 use crate::middleware::rate_limit::network;
-use crate::settings::BUSY;
 use coracle_net::{Address, Buffer, Conn, Protocol, Reason};
 use std::collections::HashMap;
 use std::io;
@@ -34,26 +33,27 @@ impl PerAddress {
         self.limit.store(limit.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// A seat for a new connection. Who comes by a Unix socket is not counted: that is a proxy.
+    /// A seat for a new connection.
     pub(crate) fn admit(self: &Arc<Self>, peer: &Address) -> Seat {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let Some(peer) = peer.ip().filter(|_| limit != usize::MAX) else { return Seat::Free };
-        let network = network(Some(peer.ip()));
-        let mut counts = self.lock();
-        let count = counts.entry(network).or_insert(0);
-        if *count >= limit {
-            return Seat::None;
-        }
-        *count += 1;
-        Seat::Taken(Box::new(Taken { table: Arc::clone(self), network }))
+        self.seat(peer, self.limit.load(Ordering::Relaxed))
     }
 
     /// A seat for a connection that has one already, which it is about to give back.
     pub(crate) fn hold(self: &Arc<Self>, peer: &Address) -> Seat {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let Some(peer) = peer.ip().filter(|_| limit != usize::MAX) else { return Seat::Free };
+        self.seat(peer, usize::MAX)
+    }
+
+    /// A seat, unless `most` of them are taken. Who comes by a Unix socket is not counted: that is a proxy.
+    fn seat(self: &Arc<Self>, peer: &Address, most: usize) -> Seat {
+        let counts = self.limit.load(Ordering::Relaxed) != usize::MAX;
+        let Some(peer) = peer.ip().filter(|_| counts) else { return Seat::Free };
         let network = network(Some(peer.ip()));
-        *self.lock().entry(network).or_insert(0) += 1;
+        let mut counts = self.lock();
+        let count = counts.entry(network).or_insert(0);
+        if *count >= most {
+            return Seat::None;
+        }
+        *count += 1;
         Seat::Taken(Box::new(Taken { table: Arc::clone(self), network }))
     }
 
@@ -90,7 +90,7 @@ impl Drop for Taken {
     }
 }
 
-/// A connection in its seat, or one that is told that there is none.
+/// A connection in its seat; one that has none is turned away when it is opened.
 pub(crate) struct Seated {
     inner: H1,
     seat: Seat,
@@ -100,58 +100,43 @@ impl Seated {
     pub(crate) fn new(inner: H1, seat: Seat) -> Seated {
         Seated { inner, seat }
     }
-
-    #[inline]
-    fn is_refused(&self) -> bool {
-        matches!(self.seat, Seat::None)
-    }
 }
 
 impl Protocol for Seated {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        if self.is_refused() {
-            self.inner.note_turned_away(conn);
-            conn.write_slice(BUSY);
-            conn.close();
-            return Ok(());
+        match self.seat {
+            Seat::None => {
+                conn.turn_away();
+                Ok(())
+            }
+            Seat::Free | Seat::Taken(_) => self.inner.on_open(conn),
         }
-        self.inner.on_open(conn)
     }
 
     #[inline]
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
-        if self.is_refused() {
-            input.take_all();
-            return Ok(());
-        }
         self.inner.on_data(conn, input)
     }
 
     #[inline]
     fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        if self.is_refused() { Ok(()) } else { self.inner.on_ready(conn) }
+        self.inner.on_ready(conn)
     }
 
     fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        if self.is_refused() {
-            conn.close();
-            return Ok(());
-        }
         self.inner.on_idle(conn)
     }
 
     fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        if self.is_refused() { Ok(()) } else { self.inner.on_end(conn) }
+        self.inner.on_end(conn)
     }
 
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        if self.is_refused() { Ok(()) } else { self.inner.on_shutdown(conn) }
+        self.inner.on_shutdown(conn)
     }
 
     fn on_close(&mut self, reason: &Reason) {
-        if !self.is_refused() {
-            self.inner.on_close(reason);
-        }
+        self.inner.on_close(reason);
     }
 }
 

@@ -55,6 +55,11 @@ pub struct Settings {
     pub min_send_rate: u32,
     /// How long a handler may take. Then what it waits for fails with `ETIMEDOUT`. `None`: as long as it likes.
     pub handler_timeout: Option<Duration>,
+    /// How long a request may take in all, from the first byte of its head until the last of its answer is with
+    /// the kernel: 408 while it is received, and the connection is cut after that, as if the client were gone.
+    /// `None`: as long as its parts may. An answer that goes on for ever, such as a stream of events, has to end
+    /// in it, too; another protocol (WebSocket) has not.
+    pub request_timeout: Option<Duration>,
     /// How long a connection that is closed may take to end, from when everything is sent.
     pub drain: Duration,
     /// How many connections there may be on one loop; those above are told so (503) and closed.
@@ -89,6 +94,7 @@ impl Default for Settings {
             stop_timeout: Duration::from_secs(2),
             min_send_rate: 500,
             handler_timeout: None,
+            request_timeout: None,
             drain: Duration::from_secs(5),
             limit_connections: usize::MAX,
             limit_connections_per_address: None,
@@ -122,6 +128,9 @@ impl Settings {
             (self.idle_timeout, "idle_timeout is 0"),
             (self.write_timeout, "write_timeout is 0"),
         ];
+        if self.request_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return wrong("request_timeout is 0: no request would be answered; None turns it off");
+        }
         for (time, text) in times {
             if time.is_zero() {
                 return wrong(&format!("{text}: nobody is that fast"));
@@ -142,7 +151,9 @@ impl Settings {
         ] {
             *time = (*time).min(LONGEST);
         }
-        self.handler_timeout = self.handler_timeout.map(|time| time.min(LONGEST));
+        for time in [&mut self.handler_timeout, &mut self.request_timeout] {
+            *time = time.map(|time| time.min(LONGEST));
+        }
         for size in [
             &mut self.limit_target_bytes,
             &mut self.limit_method_bytes,
@@ -180,5 +191,5 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(1 << 30);
 const LARGEST: usize = usize::MAX / 4;
 
 /// What a client is told for whom there is no room.
-pub(crate) const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";

@@ -238,6 +238,48 @@ fn q5_address_with_too_many_connections_is_turned_away() {
     }
 }
 
+/// A connection from another address than the others'.
+fn connect_from_elsewhere(running: &Running) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).expect("all of 127/8 is here");
+    connect(&socket, &address(running)).expect("it listens");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream
+}
+
+#[test]
+fn q5_address_with_too_many_connections_leaves_room_for_others() {
+    const LIMIT: usize = 4;
+    for backend in BACKENDS {
+        let settings = Settings {
+            limit_connections: LIMIT,
+            limit_connections_per_address: Some(1),
+            drain: PATIENCE,
+            ..Settings::default()
+        };
+        let server = Server::bind("127.0.0.1:0").unwrap().settings(settings).loops(1);
+        let running = server.backend(backend).start(|_: &Request<'_>| "served!").unwrap();
+        let mut first = connect(&running);
+        first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(answer(&mut first).ends_with("served!"));
+        // They are told, and stay: until the time for that is over, or too many are.
+        let refused: Vec<TcpStream> = (0..200).map(|_| connect(&running)).collect();
+        let mut other = connect_from_elsewhere(&running);
+        other.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(answer(&mut other).ends_with("served!"), "{backend}");
+        let told = refused.iter().filter(|stream| {
+            let (mut stream, mut begin): (&TcpStream, _) = (stream, [0; 12]);
+            stream.read_exact(&mut begin).is_ok_and(|()| begin == *b"HTTP/1.1 503")
+        });
+        assert_eq!(told.count(), 64, "{backend}: those above are closed without a word");
+        drop((first, other, refused));
+        running.stop();
+        running.join().unwrap();
+    }
+}
+
 /// A log that can be read.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -80,7 +80,13 @@ impl ToAddresses for str {
             let text = format!("cannot read {self:?} as an address: {cause}; {FORMS}");
             io::Error::new(io::ErrorKind::InvalidInput, text)
         };
-        let (host, port) = self.rsplit_once(':').ok_or_else(|| unreadable("it has no port"))?;
+        let (host, port) = self.rsplit_once(':').ok_or_else(|| match self.parse::<u16>() {
+            Ok(port) => unreadable(&format!(
+                "a port alone has a colon before it: :{port} is on every interface, \
+                 127.0.0.1:{port} on this machine only"
+            )),
+            Err(_) => unreadable("it has no port"),
+        })?;
         // `parse` alone would take a sign: `localhost:+80`.
         let port = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
         let port = port.and_then(|port| port.parse::<u16>().ok());
@@ -294,7 +300,8 @@ mod tests {
     fn anything_else_is_refused_with_the_forms_there_are() {
         for (text, cause) in [
             ("", "it has no port"),
-            ("7000", "it has no port"),
+            ("7000", ":7000 is on every interface, 127.0.0.1:7000 on this machine only"),
+            ("70000", "it has no port"),
             ("localhost", "it has no port"),
             ("localhost:", "not a number from 0 to 65535"),
             ("localhost:http", "not a number from 0 to 65535"),

@@ -6,6 +6,7 @@
 
 use crate::hub::ConnHandle;
 use crate::link::{Link, Pause};
+use crate::listener::Busy;
 use crate::{Buffer, Layer, Packet, Protocol, RateGroup, RateLimit, Reason};
 use coracle_loop::demux::{Address, Handle, SocketOption, TcpInfo};
 use coracle_loop::{Loop, OffloadError, Overloaded};
@@ -95,6 +96,41 @@ impl Conn<'_> {
     /// Ends it now: what waits is thrown away.
     pub fn abort(&mut self) {
         self.link.abort(Reason::Aborted);
+    }
+
+    /// Turns the peer away, as a service does with those for whom it has no room: tells it
+    /// [so](crate::Settings::busy_message), and closes. The protocol is dropped without
+    /// [`on_close`](Protocol::on_close). Until it is gone the connection takes no place from others; if too many
+    /// are being told already, it is aborted without a word.
+    ///
+    /// For who decides by something else than how many connections there are, in [`on_open`](Protocol::on_open):
+    ///
+    /// ```
+    /// # use coracle_net::{Address, Buffer, Conn, Protocol};
+    /// # use std::io;
+    /// struct Members;
+    ///
+    /// # fn is_member(_: &Address) -> bool { true }
+    /// impl Protocol for Members {
+    ///     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+    ///         if !is_member(&conn.peer_address()?) {
+    ///             conn.turn_away();
+    ///         }
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+    ///         conn.write_slice(input.take_all());
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # let _ = Members;
+    /// ```
+    pub fn turn_away(&mut self) {
+        match Busy::of(self.link.service()) {
+            Some(busy) => self.switch(busy),
+            None => self.abort(),
+        }
     }
 
     /// Ends our side of the stream once everything is sent, the answers of [offloaded](Conn::offload) work

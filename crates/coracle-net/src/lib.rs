@@ -34,6 +34,8 @@ mod worker;
 pub use addresses::ToAddresses;
 pub use bind::ListenSocket;
 pub use buffer::Buffer;
+#[doc(no_inline)]
+pub use bytes::Bytes;
 pub use conn::Conn;
 pub use connector::{Connecting, Connector, Retry};
 #[doc(no_inline)]

@@ -217,7 +217,7 @@ impl Link {
     }
 
     #[inline]
-    pub(crate) fn service(&self) -> &Service {
+    pub(crate) fn service(&self) -> &Rc<Service> {
         &self.service
     }
 

@@ -34,7 +34,8 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 /// How many connections may wait to be accepted; the kernel allows fewer where it says so.
 const BACKLOG: i32 = 4096;
 
-/// How many connections over capacity a server tells so at the same time; those above are closed without a word.
+/// How many connections a server tells at the same time that there is no room; those above are closed without a
+/// word.
 pub(crate) const LIMIT_TURNING_AWAY: usize = 64;
 
 /// How many connections are turned away between two pauses when there are no descriptors.
@@ -501,13 +502,12 @@ pub(crate) fn serve(
         }
         return;
     }
-    service.stats.turned_away.add(1);
-    if service.settings.busy_message.is_empty() || service.turning_away() >= LIMIT_TURNING_AWAY {
-        service.stats.unopened.add(1);
-        operations::close(lp, socket);
-    } else {
-        service.begin_turning_away();
-        Link::open(lp, service, socket, Box::new(Busy(Rc::clone(service))));
+    match Busy::of(service) {
+        Some(busy) => drop(Link::open(lp, service, socket, Box::new(busy))),
+        None => {
+            service.stats.unopened.add(1);
+            operations::close(lp, socket);
+        }
     }
 }
 
@@ -517,7 +517,21 @@ fn unknown_peer() -> Address {
 }
 
 /// Tells a peer that there is no room, and closes.
-struct Busy(Rc<Service>);
+pub(crate) struct Busy(Rc<Service>);
+
+impl Busy {
+    /// One more is turned away. `None` if it is not to be told: there is nothing to say, or too many are told.
+    pub(crate) fn of(service: &Rc<Service>) -> Option<Busy> {
+        service.stats.turned_away.add(1);
+        let silent = service.settings.busy_message.is_empty()
+            || service.turning_away() >= LIMIT_TURNING_AWAY;
+        if silent {
+            return None;
+        }
+        service.begin_turning_away();
+        Some(Busy(Rc::clone(service)))
+    }
+}
 
 impl Protocol for Busy {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {

@@ -29,6 +29,10 @@ pub trait Protocol: 'static {
     }
 
     /// Nothing has come for the connection's time-out. Closes it, unless this does something else.
+    ///
+    /// That is also called while the connection is [paused](Conn::pause), or not read because its peer takes too
+    /// little: nothing comes then, whatever the peer does. Who pauses for longer than the time-out does not close
+    /// here, or [turns it off](Conn::set_idle_timeout) meanwhile.
     fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         conn.close();
         Ok(())

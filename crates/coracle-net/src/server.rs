@@ -70,6 +70,8 @@ type ThreadStart = dyn Fn(&Loop, usize) + Send + Sync;
 /// ```
 pub struct Server {
     services: Vec<Service>,
+    /// The sockets of each loop, if they were [opened](Server::listen) before it starts.
+    opened: Option<Vec<Vec<(usize, OwnedFd)>>>,
     options: ListenOptions,
     settings: Settings,
     limit_memory_bytes: Option<usize>,
@@ -106,6 +108,7 @@ impl Server {
     pub fn new() -> Server {
         Server {
             services: Vec::new(),
+            opened: None,
             options: ListenOptions::new(),
             settings: Settings::default(),
             limit_memory_bytes: None,
@@ -417,7 +420,8 @@ impl Server {
             Room::new(self.capacity.clone()),
             self.drain,
         );
-        let sockets = self.open_sockets(count)?;
+        let opened = self.opened.take().filter(|opened| opened.len() == count);
+        let sockets = opened.map_or_else(|| self.open_sockets(count), Ok)?;
         // The loops own the sockets from now on; the files of Unix sockets go with the last of them.
         let services = std::mem::take(&mut self.services);
         let files = services.iter().flat_map(|service| &service.sockets);
@@ -505,6 +509,28 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Opens the listening sockets of all loops now, not when it starts: for who has given up its privileges by
+    /// then. Call it after [`loops`](Server::loops) and [`placement`](Server::placement), with all services there.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn, Server};
+    /// # fn become_nobody() -> std::io::Result<()> { Ok(()) }
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = Server::bind("127.0.0.1:0")?.loops(2).listen()?;
+    /// become_nobody()?;
+    /// let running = server.start(|_peer| |_: &mut Conn<'_>, _: &mut Buffer| Ok(()))?;
+    /// running.stop();
+    /// running.join()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bind`](Server::bind).
+    pub fn listen(mut self) -> io::Result<Server> {
+        self.opened = Some(self.open_sockets(self.loops.unwrap_or_else(available_cores))?);
+        Ok(self)
     }
 
     /// The listening sockets of each loop, with the index of the service each belongs to.
@@ -744,7 +770,7 @@ impl Terminator {
         let lp = builder.build()?;
         let server: Rc<OnceCell<ServerHandle>> = Rc::default();
         let target = Rc::clone(&server);
-        lp.on_terminate(move |_| target.get().into_iter().for_each(ServerHandle::stop))?;
+        lp.on_terminate(move |_| target.get().into_iter().for_each(ServerHandle::stop_on_request))?;
         Ok(Terminator { lp, server })
     }
 

@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// Give each request a name, for the answer (X-Request-Id) and the access log.
     #[arg(long)]
     pub(super) request_ids: bool,
+    /// Serve as this user, once it listens: NAME or NAME:GROUP. Only root may.
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    pub(super) user: Option<String>,
     /// How many connections there may be from one address; those above are answered with 503.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit_connections_per_address: Option<u32>,

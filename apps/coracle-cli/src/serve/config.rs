@@ -14,6 +14,7 @@ pub(super) struct Config {
     pub(super) threads: Option<Spanned<i64>>,
     pub(super) processes: Option<Spanned<i64>>,
     pub(super) drain_seconds: Option<Spanned<i64>>,
+    pub(super) user: Option<Spanned<String>>,
     pub(super) request_ids: bool,
     pub(super) access_log: Option<AccessLog>,
     pub(super) limits: Limits,
@@ -61,6 +62,7 @@ pub(super) struct Timeouts {
     pub(super) body_seconds: Option<Spanned<i64>>,
     pub(super) idle_seconds: Option<Spanned<i64>>,
     pub(super) write_seconds: Option<Spanned<i64>>,
+    pub(super) request_seconds: Option<Spanned<i64>>,
 }
 
 /// A site: that of everybody, or that of a host.

@@ -90,7 +90,8 @@ impl Reloader {
         self.log = log;
         // What cannot be changed is compared with what it was at the start.
         let options = std::mem::take(&mut self.setup.options);
-        self.setup = Setup { options, ..setup };
+        let account = self.setup.account.take();
+        self.setup = Setup { options, account, ..setup };
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use super::config::{Config, Format, Limits, Timeouts};
 use super::mistake::Mistakes;
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
 use crate::options::ServeOptions;
+use crate::privileges::Account;
 use coracle::http;
 use coracle::http::middleware::LogFormat;
 use coracle::net::ToAddresses;
@@ -23,6 +24,8 @@ const SECONDS: RangeInclusive<i64> = 1..=86_400;
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) options: ServeOptions,
+    /// Who serves, if it is not who has started it.
+    pub(super) account: Option<Account>,
     pub(super) settings: http::Settings,
     pub(super) request_ids: bool,
     pub(super) log: Option<Log>,
@@ -92,6 +95,10 @@ impl Setup {
         options.threads = number(mistakes, config.threads.as_ref(), 1..=1024);
         options.processes = number(mistakes, config.processes.as_ref(), 1..=1024);
         options.drain = number(mistakes, config.drain_seconds.as_ref(), 0..=86_400);
+        let account = config.user.as_ref().and_then(|user| {
+            let found = Account::find(user.get_ref());
+            found.map_err(|error| mistakes.add(user.span(), error.to_string())).ok()
+        });
         let site = config.site.as_ref().map(|site| read_site(site, mistakes, base));
         let mut names = Vec::new();
         let hosts = config.host.iter().map(|host| host_site(host, mistakes, base, &mut names));
@@ -109,6 +116,7 @@ impl Setup {
         let site = site.or_else(|| hosts.is_empty().then(SiteSetup::default));
         Setup {
             options,
+            account,
             settings: settings(&config.limits, &config.timeouts, mistakes),
             request_ids: config.request_ids,
             log,
@@ -127,6 +135,9 @@ impl Setup {
         self.options.threads = given.threads.or(self.options.threads);
         self.options.processes = given.processes.or(self.options.processes);
         self.options.drain = given.drain.or(self.options.drain);
+        if let Some(user) = &arguments.user {
+            self.account = Some(Account::find(user)?);
+        }
         self.request_ids |= arguments.request_ids;
         if let Some(limit) = arguments.limit_connections_per_address {
             self.settings.limit_connections_per_address = Some(limit as usize);
@@ -152,6 +163,7 @@ impl Setup {
 
     /// The names of what is different and cannot be changed while it serves.
     pub(super) fn fixed(&self, new: &Setup) -> Vec<&'static str> {
+        let user_differs = self.account != new.account;
         let (old, new) = (&self.options, &new.options);
         let differences = [
             ("listen", old.listen != new.listen),
@@ -159,6 +171,7 @@ impl Setup {
             ("threads", old.threads != new.threads),
             ("processes", old.processes != new.processes),
             ("drain_seconds", old.drain != new.drain),
+            ("user", user_differs),
         ];
         differences.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
     }
@@ -168,6 +181,7 @@ impl Default for Setup {
     fn default() -> Setup {
         Setup {
             options: ServeOptions::default(),
+            account: None,
             settings: http::Settings::default(),
             request_ids: false,
             log: None,
@@ -243,6 +257,8 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
     set(&mut settings.body_timeout, &timeouts.body_seconds);
     set(&mut settings.idle_timeout, &timeouts.idle_seconds);
     set(&mut settings.write_timeout, &timeouts.write_seconds);
+    settings.request_timeout =
+        number(mistakes, timeouts.request_seconds.as_ref(), SECONDS).map(Duration::from_secs);
     settings
 }
 

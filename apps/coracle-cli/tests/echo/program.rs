@@ -210,10 +210,12 @@ impl Drop for Program {
     }
 }
 
-/// What it has told the log, but for the line that says who has enabled hooks.
+/// What it has told the log, but for the lines that say who has enabled hooks, and how many connections are left
+/// when it is asked to end.
 pub(crate) fn log_of(output: &std::process::Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
-    let lines = text.lines().filter(|line| !line.contains("INFO hooks are enabled, by apps/"));
+    let usual = ["INFO hooks are enabled, by apps/", "INFO stopping: "];
+    let lines = text.lines().filter(|line| !usual.iter().any(|begin| line.contains(begin)));
     lines.fold(String::new(), |all, line| all + line + "\n")
 }
 

@@ -138,7 +138,7 @@ fn a4_io_uring_denied_falls_back_with_one_line() {
             expect_echo(&mut server.connect(), b"hello");
             let output = server.end();
             assert!(output.status.success());
-            let log = String::from_utf8_lossy(&output.stderr);
+            let log = log_of(&output);
             assert_eq!(log.lines().count(), 1, "{log}");
             let told = log.contains("cannot use io_uring: ") && log.contains("; using epoll");
             assert!(told && log.contains(reason), "{log}");

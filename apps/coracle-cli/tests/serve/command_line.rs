@@ -36,7 +36,8 @@ fn q1_port_in_use_is_an_error_that_names_address_and_reason() {
     let output = run_to_the_end(coracle().args(["serve", "--listen", &address]));
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let expected = format!(
-        "coracle: cannot listen on {address}: address already in use (another program listens there)"
+        "coracle: cannot listen on {address}: address already in use (another program listens there); \
+         choose another with --listen"
     );
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains(&expected), "{text}");

@@ -41,7 +41,7 @@ fn q1_mistakes_are_told_with_line_column_and_hint() {
         (
             "[timeouts]\nidle = 1",
             "2:1: unknown key `idle`: the keys here are `header_seconds`, `body_seconds`, \
-                                  `idle_seconds`, `write_seconds`",
+                                  `idle_seconds`, `write_seconds`, `request_seconds`",
         ),
         ("[site]\nsymlinks = \"nevr\"", "2:12: unknown value `nevr`: did you mean `never`?"),
         (
@@ -176,6 +176,7 @@ fn q1_good_configuration_is_fine() {
         body_seconds = 5
         idle_seconds = 5
         write_seconds = 5
+        request_seconds = 60
 
         [site]
         directory = "site"

@@ -12,6 +12,7 @@ mod first_steps;
 mod hosts;
 mod idle;
 mod limits;
+mod privileges;
 #[path = "../echo/program.rs"]
 #[allow(dead_code)] // what only an echo server needs
 mod program;
@@ -75,6 +76,11 @@ macro_rules! suite {
                 q5_limits_of_the_file_are_kept,
                 q5_descriptor_limit_is_raised,
                 q5_no_privileges_can_be_gained,
+            }
+            privileges::{
+                q5_root_listens_and_nobody_serves,
+                q5_workers_are_nobody_too,
+                q5_no_core_files_are_written,
             }
             reload::{
                 q1_sighup_reads_the_configuration_again,

@@ -30,6 +30,8 @@ pub(crate) fn q4_answer_under_way_is_finished(backend: &str) {
     let output = server.output();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).ends_with("coracle serve: stopped\n"));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("stopping: 2 connections have up to 60s"), "{log}");
 }
 
 pub(crate) fn q1_several_listens(backend: &str) {

@@ -238,6 +238,7 @@ fn nobody_there_is_told_by_cause() {
     assert!(report.contains("connect failures: 3"), "{report}");
     let cause = format!("cannot connect to {address}: connection refused (1 attempt)");
     assert!(report.contains(&format!("3 × {cause}")), "{report}");
+    assert!(!report.contains("errors:"), "{report}");
     assert!(log.contains(&format!("nothing could be connected: {cause}")), "{log}");
 }
 

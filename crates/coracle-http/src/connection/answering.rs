@@ -224,19 +224,20 @@ impl Shared {
         let Kind::Upgrade(upgrade) = body.0 else { return };
         let mut out = self.site.out.borrow_mut();
         out.clear();
-        headers.remove("connection");
+        // It has no body (RFC 9110, 8.6), and what concerns the connection is ours.
+        for name in ["connection", "content-length", "transfer-encoding"] {
+            headers.remove(name);
+        }
         out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n");
         for (name, value) in headers.iter() {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value);
-            out.extend_from_slice(b"\r\n");
+            answer::write_field(&mut out, name.as_bytes(), value);
         }
         out.extend_from_slice(b"\r\n");
         conn.write_slice(&out);
         drop(out);
         self.site.give_back(exchange);
         self.phase.set(Phase::Switched);
+        self.if_rare(|rare| rare.total = None);
         conn.set_idle_timeout(None);
         if self.facts.set(Fact::Paused, false) {
             conn.resume();
@@ -249,7 +250,15 @@ impl Shared {
     #[inline]
     pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
         self.disarm(conn);
-        drop(self.rare.take()); // nobody waits for anything any more
+        if let Some(rare) = self.rare.take() {
+            if let Some(total) = rare.total.clone() {
+                conn.write_then(Bytes::new(), move |_| {
+                    total.end_first();
+                    Ok(())
+                });
+            }
+            self.rare.set(rare.outlast_answer()); // nobody waits for anything any more
+        }
         if keep_alive {
             self.phase.set(Phase::Head);
             self.begin_phase(conn);
@@ -264,7 +273,7 @@ impl Shared {
         if self.phase.get() != Phase::Head {
             return;
         }
-        match self.facts.set(Fact::Left, false) || self.facts.is(Fact::Paused) {
+        match self.facts.is(Fact::Left) || self.facts.is(Fact::Paused) {
             true => conn.show_again(),
             false => self.rest(conn),
         }

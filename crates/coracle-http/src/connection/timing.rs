@@ -60,9 +60,25 @@ impl Shared {
     #[inline]
     pub(super) fn disarm(&self, conn: &mut Conn<'_>) {
         if self.facts.set(Fact::Armed, false) {
-            conn.set_idle_timeout(None);
-            self.if_rare(|rare| rare.watched = None);
+            match self.watched().filter(|_| conn.unsent_bytes() > 0) {
+                // What it has not taken is watched on, whatever it asks meanwhile.
+                Some(watched) => {
+                    self.arm(conn, watched.next_look(self.site.settings.write_timeout));
+                }
+                None => {
+                    conn.set_idle_timeout(None);
+                    self.if_rare(|rare| rare.watched = None);
+                }
+            }
         }
+    }
+
+    /// Something comes from a client that has not taken all of its answers: watches it. True if it was watched for
+    /// long enough, and is cut.
+    #[cold]
+    pub(super) fn look_at_unsent(&self, conn: &mut Conn<'_>) -> bool {
+        self.watch(conn);
+        self.look_if_slow(conn) // what comes has put the timer off
     }
 
     /// Since when it waits for a request.
@@ -204,10 +220,7 @@ impl Shared {
         };
         // Who has taken everything cannot take more.
         if conn.unsent_bytes() > 0 && is_slow(conn) {
-            self.site.stats.count_timed_out();
-            // What the kernel has of the answer goes with it, or it would be kept for as long as the client drips.
-            let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
-            conn.abort();
+            self.cut(conn);
             return true;
         }
         self.if_rare(|rare| rare.watched = None);
@@ -215,6 +228,14 @@ impl Shared {
             self.watch(conn);
         }
         false
+    }
+
+    /// Ends the connection of a client that has taken too long.
+    pub(super) fn cut(&self, conn: &mut Conn<'_>) {
+        self.site.stats.count_timed_out();
+        // What the kernel has of the answer goes with it, or it would be kept for as long as the client drips.
+        let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
+        conn.abort();
     }
 
     /// How much was sent of what was written: given to the kernel.

@@ -121,7 +121,7 @@ fn write_status(out: &mut Vec<u8>, status: Status) {
 }
 
 #[inline]
-fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");

@@ -127,10 +127,11 @@ fn read<'h, 'b>(
 
 fn too_large(bytes: &[u8], settings: &Settings) -> Refusal {
     let first_line = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
-    let space = memchr::memchr(b' ', &bytes[..first_line]).unwrap_or(first_line);
-    if space > settings.limit_method_bytes {
+    let mut words = bytes[..first_line].split(|&byte| byte == b' ').map(<[u8]>::len);
+    let (method, target) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    if method > settings.limit_method_bytes {
         Refusal::new(Status::NOT_IMPLEMENTED, "no method has such a long name")
-    } else if first_line > settings.limit_target_bytes {
+    } else if target > settings.limit_target_bytes {
         Refusal::new(Status::URI_TOO_LONG, "the target is too long")
     } else {
         Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too large")
@@ -294,22 +295,21 @@ impl Found {
         if std::mem::replace(&mut self.coded, true) {
             return Err(Refusal::bad("there is more than one Transfer-Encoding"));
         }
-        self.chunked = value.trim_ascii().eq_ignore_ascii_case(b"chunked");
-        let mut codings = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-        match self.chunked {
-            true => Ok(()),
-            false if codings.any(|coding| coding.eq_ignore_ascii_case(b"chunked")) => {
-                // Chunks and something else, or chunks in chunks.
-                let last = value.rsplit(|&byte| byte == b',').next().unwrap_or_default();
-                let chunks = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-                let chunks =
-                    chunks.filter(|coding| coding.eq_ignore_ascii_case(b"chunked")).count();
-                match last.trim_ascii().eq_ignore_ascii_case(b"chunked") && chunks == 1 {
-                    true => Err(UNKNOWN),
-                    false => Err(Refusal::bad("the Transfer-Encoding does not end in one chunked")),
-                }
+        let (mut codings, mut chunked, mut chunked_last) = (0, 0, false);
+        for coding in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            codings += 1;
+            chunked_last = coding.eq_ignore_ascii_case(b"chunked");
+            chunked += u32::from(chunked_last);
+        }
+        match (codings, chunked) {
+            (1, 1) => {
+                self.chunked = true;
+                Ok(())
             }
-            false => Err(UNKNOWN),
+            // Something else, or that and then chunks.
+            (_, 0) => Err(UNKNOWN),
+            (_, 1) if chunked_last => Err(UNKNOWN),
+            _ => Err(Refusal::bad("the Transfer-Encoding does not end in one chunked")),
         }
     }
 

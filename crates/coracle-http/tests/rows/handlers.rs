@@ -218,6 +218,21 @@ pub(crate) fn j15_connection_is_handed_to_another_protocol(h: &Harness) {
     }
 }
 
+pub(crate) fn j15_switch_has_no_length(h: &Harness) {
+    let client = Client::of(h, |_: &Request<'_>| {
+        Response::upgrade("shout", |_: &mut Conn<'_>, _: &mut Buffer| Ok(()))
+            .with_header("Content-Length", "5")
+            .with_header("Transfer-Encoding", "chunked")
+            .with_header("Connection", "close")
+            .with_header("X-Kept", "yes")
+    });
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n");
+    let head = client.head();
+    assert_eq!((head.status, head.header("x-kept")), (101, Some("yes")));
+    assert_eq!(head.header("connection"), Some("upgrade"));
+    assert_eq!((head.header("content-length"), head.header("transfer-encoding")), (None, None));
+}
+
 pub(crate) fn j3_wrong_header_of_a_handler_is_not_sent(h: &Harness) {
     let client = Client::of(h, |_: &Request<'_>| {
         "ok".into_response().with_header("Location", "/\r\nSet-Cookie: admin=1\r\n\r\n<script>")

@@ -154,6 +154,25 @@ pub(crate) fn j1_half_closed_client_gets_all_its_answers(h: &Harness) {
     }
 }
 
+/// The end comes while requests wait only for room: they have been asked all the same.
+pub(crate) fn j1_half_closed_client_gets_answers_that_wait_for_room(h: &Harness) {
+    const REQUESTS: usize = 200;
+    for slow in [false, true] {
+        let client = Client::of(h, move |_: &Request<'_>| {
+            if slow {
+                coracle_coro::sleep(Duration::from_millis(1)).expect("it is not cancelled");
+            }
+            vec![b'x'; 10_000]
+        });
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS));
+        client.end();
+        for n in 0..REQUESTS {
+            assert_eq!(client.answer().body.len(), 10_000, "answer {n}, slow: {slow}");
+        }
+        assert_eq!(client.rest(), b"");
+    }
+}
+
 pub(crate) fn j1_half_a_request_and_the_end_is_no_request(h: &Harness) {
     for part in ["GET / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab"] {
         let client = Client::of(h, path);

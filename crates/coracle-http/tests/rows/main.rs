@@ -16,6 +16,7 @@ mod keeping;
 mod refusing;
 mod slow_clients;
 mod telling;
+mod total;
 mod websocket;
 mod ws_client;
 
@@ -61,6 +62,7 @@ suite! {
             j1_client_that_asks_and_does_not_read_is_not_answered_on,
             j1_request_may_come_byte_by_byte,
             j1_half_closed_client_gets_all_its_answers,
+            j1_half_closed_client_gets_answers_that_wait_for_room,
             j1_half_a_request_and_the_end_is_no_request,
             j1_requests_of_a_connection_can_be_limited,
             j1_methods_are_told_apart,
@@ -115,6 +117,7 @@ suite! {
             t6_handler_has_its_time,
             t2_handlers_in_three_styles,
             j15_connection_is_handed_to_another_protocol,
+            j15_switch_has_no_length,
             j3_wrong_header_of_a_handler_is_not_sent,
             t6_handler_without_a_stack_is_a_503,
             j15_body_is_never_given_to_another_protocol,
@@ -131,6 +134,13 @@ suite! {
         slow_clients::{
             j1_answers_are_whole_however_late_they_are_read,
             j1_half_a_body_and_the_end_is_not_waited_for,
+            j1_request_that_has_begun_is_answered_though_the_server_stops,
+        }
+        total::{
+            j4_request_that_is_not_there_in_all_its_time_is_late,
+            j4_answer_that_is_not_there_in_all_its_time_is_cut,
+            j4_answer_that_is_not_taken_in_all_its_time_is_cut,
+            j4_last_answer_that_is_not_taken_in_all_its_time_is_cut,
         }
         autobahn::{
             k1_autobahn_1_framing,
@@ -179,11 +189,13 @@ suite! {
     real: {
     }
     sim: {
+        total::{ j4_requests_in_time_go_on }
         telling::{ j14_late_requests_are_in_the_access_log }
         websocket::{ k2_times_are_exact }
         events::{ k5_silence_is_broken_by_a_comment }
         refusing::{
             j4_times_are_exact,
+            j4_silent_connections_end_whatever_others_do,
             j4_body_that_drips_is_cut,
             j4_reader_that_drips_is_cut,
         }
@@ -197,6 +209,7 @@ suite! {
         }
         slow_clients::{
             j4_reader_that_drips_and_talks_is_cut_while_it_is_closed,
+            j4_reader_that_drips_and_asks_is_cut,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::harness::Harness;
-use coracle_http::{Request, Settings};
+use coracle_http::{Request, Service, Settings};
 use std::time::Duration;
 
 fn ok(_: &Request<'_>) -> &'static str {
@@ -78,6 +78,10 @@ pub(crate) fn j4_limits_have_their_answers(h: &Harness) {
         (414, format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(100))),
         (431, post(&"a: b\r\n".repeat(10))),
         (431, post(&format!("a: {}\r\n", "b".repeat(1000)))),
+        // The line is longer than a target may be, its target is not.
+        (431, format!("GET /{} HTTP/1.1\r\na: {}\r\n\r\n", "a".repeat(95), "b".repeat(1000))),
+        (431, format!("GET /{} HTTP/1.1\r\na: {}", "a".repeat(95), "b".repeat(1000))),
+        (414, format!("GET /{} HTTP/1.1\r\na: {}", "a".repeat(100), "b".repeat(1000))),
         (501, format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", "A".repeat(40))),
         (413, post("Content-Length: 21\r\n")),
         (413, post("Transfer-Encoding: chunked\r\n") + "15\r\n"),
@@ -87,6 +91,9 @@ pub(crate) fn j4_limits_have_their_answers(h: &Harness) {
     ] {
         assert_eq!(refusal(h, &settings, &text), expected, "{text:?}");
     }
+    let client = Client::with(h, settings.clone(), ok);
+    client.send(format!("GET /{}", "a".repeat(1000)));
+    assert_eq!(client.refusal(), 414, "its end is not awaited");
     let client = Client::with(h, settings, ok);
     client.send(post("Content-Length: 20\r\n") + "01234567890123456789");
     assert_eq!(client.answer().text(), "ok", "up to the limit");
@@ -175,6 +182,32 @@ pub(crate) fn j4_idle_connection_is_closed(h: &Harness) {
     assert_eq!(silent.rest(), b"", "nor was there one that never said anything");
 }
 
+/// Who has begun a request in the last moment is at the front of those who wait, and has more time than they.
+pub(crate) fn j4_silent_connections_end_whatever_others_do(h: &Harness) {
+    let settings = Settings::default();
+    for (limit, asked) in [(settings.header_timeout, false), (settings.idle_timeout, true)] {
+        for begin in ["G", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"] {
+            let service = Service::new(ok, settings.clone()).expect("the settings make sense");
+            let clients = [(); 3].map(|()| {
+                let client = Client::to(h, &service);
+                if asked {
+                    assert_eq!(client.get("/").text(), "ok");
+                }
+                client
+            });
+            let since = h.lp.now();
+            h.run_for(limit - Duration::from_secs(1));
+            clients[0].send(begin);
+            for client in &clients[1..] {
+                assert_eq!(client.rest(), b"");
+                let late = (h.lp.now() - since).saturating_sub(limit);
+                assert!(late < Duration::from_secs(1), "{late:?}, asked: {asked}, {begin:?}");
+            }
+            assert_eq!(clients[0].refusal(), 408, "and that one in its own time");
+        }
+    }
+}
+
 pub(crate) fn j4_slow_handler_is_not_idle(h: &Harness) {
     let client = Client::with(h, short(), |_: &Request<'_>| {
         coracle_coro::sleep(Duration::from_millis(300)).expect("it is not cancelled");
@@ -257,6 +290,7 @@ pub(crate) fn j4_times_and_limits_may_be_endless(h: &Harness) {
         idle_timeout: Duration::MAX,
         write_timeout: Duration::MAX,
         handler_timeout: Some(Duration::MAX),
+        request_timeout: Some(Duration::MAX),
         drain: Duration::MAX,
         ..Settings::default()
     };

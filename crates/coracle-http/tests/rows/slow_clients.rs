@@ -3,7 +3,10 @@
 use crate::client::Client;
 use crate::harness::Harness;
 use coracle_http::{IntoResponse, Request, Response, Settings};
+use coracle_loop::demux::sim::Faults;
 use coracle_loop::demux::{Operation, Outcome};
+use coracle_net::{Buffer, Conn, Protocol, attach};
+use std::io;
 use std::time::Duration;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -92,4 +95,73 @@ pub(crate) fn j4_reader_that_drips_and_talks_is_cut_while_it_is_closed(h: &Harne
             break;
         }
     }
+}
+
+/// After how many seconds a client is cut that takes so many bytes a second of what it has been sent, and asks for
+/// as much now and then.
+fn asking_reader_cut_after(h: &Harness, bytes_per_second: usize) -> Option<u32> {
+    let h = &h.simulated(Faults { least_room_bytes: 1, ..Faults::benign() });
+    const PERIOD: u32 = 10;
+    let answer_bytes = bytes_per_second * PERIOD as usize;
+    let settings = Settings {
+        write_timeout: Duration::from_secs(6),
+        min_send_rate: 500,
+        ..Settings::default()
+    };
+    let client = Client::with(h, settings, move |req: &Request<'_>| match req.path() {
+        "/more" => vec![b'x'; answer_bytes],
+        _ => vec![b'x'; ANSWER_BYTES],
+    });
+    fill(&client);
+    for second in 1..=120 {
+        if second % PERIOD == 0 {
+            client.send("GET /more HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        h.run_for(Duration::from_secs(1));
+        if client.service.stats().timed_out > 0 {
+            return Some(second);
+        }
+        assert_eq!(h.receive(client.socket, bytes_per_second).len(), bytes_per_second);
+    }
+    None
+}
+
+pub(crate) fn j4_reader_that_drips_and_asks_is_cut(h: &Harness) {
+    let after = asking_reader_cut_after(h, 400).expect("that is too slow");
+    assert!(after <= 30, "{after}");
+    assert_eq!(asking_reader_cut_after(h, 600), None, "that is fast enough");
+}
+
+/// A connection that is told at once that the server stops.
+struct Stopped<P>(P);
+
+impl<P: Protocol> Protocol for Stopped<P> {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.0.on_open(conn)?;
+        self.0.on_shutdown(conn)
+    }
+
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        self.0.on_data(conn, input)
+    }
+}
+
+/// The server stops while a request has begun, behind answers that were not taken yet.
+pub(crate) fn j1_request_that_has_begun_is_answered_though_the_server_stops(h: &Harness) {
+    let client = Client::of(h, app);
+    // So much waits that the connection is told when it has been taken.
+    const MORE: usize = 14;
+    let asked = fill(&client) + MORE;
+    client.send(REQUEST.repeat(MORE) + "GET /last HT");
+    h.run_for(Duration::from_millis(20));
+    let (service, (_, accepted)) = (&client.service, h.connection());
+    let stopped = Stopped(service.connection(&"192.0.2.1:4712".parse().unwrap()));
+    attach(&h.lp, accepted, service.connection_settings(), stopped).expect("attach");
+    for _ in 0..asked {
+        assert_eq!(client.answer().body.len(), ANSWER_BYTES);
+    }
+    client.send("TP/1.1\r\nHost: a\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!((answer.text(), answer.header("connection")), ("the last", Some("close")));
+    assert_eq!(client.rest(), b"");
 }

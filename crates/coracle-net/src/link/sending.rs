@@ -129,6 +129,9 @@ impl Link {
 
     /// The same, and what waits in files.
     pub(crate) fn unsent_bytes(&self) -> usize {
+        if self.calm.get() {
+            return self.scratch_bytes();
+        }
         self.output_bytes() + self.state.borrow().file_bytes()
     }
 

@@ -163,6 +163,18 @@ impl ServerHandle {
         self.stop_within(self.shared.drain);
     }
 
+    /// The same, and whoever has asked for it is told for what it takes a while.
+    pub(super) fn stop_on_request(&self) {
+        match self.stats().open() {
+            0 => {}
+            1 => tracing::info!("stopping: 1 connection has up to {:?}", self.shared.drain),
+            open => {
+                tracing::info!("stopping: {open} connections have up to {:?}", self.shared.drain);
+            }
+        }
+        self.stop();
+    }
+
     /// Stops the server, with a time of your own for the connections that are there. One that is stopping already
     /// has no more time than this from now on, and no more than it was given before.
     pub fn stop_within(&self, drain: Duration) {

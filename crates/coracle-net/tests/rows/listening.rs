@@ -3,9 +3,11 @@
 use crate::harness::Harness;
 use crate::peers::echo;
 use coracle_loop::demux::{Address, Descriptor, Handle, Operation, SocketKind};
-use coracle_net::{Buffer, Conn, ListenOptions, ListenSocket, Listener, Settings, TurnedAway};
+use coracle_net::{
+    Buffer, Conn, ListenOptions, ListenSocket, Listener, Protocol, Settings, TurnedAway,
+};
 use rustix::net::sockopt;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -124,6 +126,51 @@ pub(crate) fn i8_who_is_turned_away_is_told_of(h: &Harness) {
     told.sort_by_key(|peer| addresses.iter().position(|it| it == peer));
     assert_eq!(told, addresses);
     assert_eq!(listener.stats().turned_away, 3);
+}
+
+/// Turns those away who are not the first.
+struct First {
+    seats: Rc<Cell<u32>>,
+}
+
+impl Protocol for First {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if self.seats.replace(self.seats.get() + 1) > 0 {
+            conn.turn_away();
+        }
+        Ok(())
+    }
+
+    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+        echo(conn, input)
+    }
+}
+
+pub(crate) fn i8_who_is_turned_away_by_its_protocol_takes_no_place(h: &Harness) {
+    let settings = Settings {
+        limit_connections: 2,
+        busy_message: "not you\n".into(),
+        drain: Duration::from_secs(3600),
+        ..Settings::default()
+    };
+    let seats = Rc::new(Cell::new(0));
+    let taken = Rc::clone(&seats);
+    let listener =
+        Listener::bind(&h.lp, &any(), settings, move |_| First { seats: Rc::clone(&taken) });
+    let listener = listener.expect("it listens");
+    let address = listener.local_address(&h.lp).expect("an address");
+    let first = connect(h, &address);
+    h.send(first, b"x");
+    assert_eq!(h.receive(first, 1), b"x");
+    for _ in 0..5 {
+        let other = connect(h, &address); // it stays
+        assert_eq!(h.receive(other, 1000), b"not you\n");
+    }
+    assert_eq!((listener.stats().turned_away, listener.stats().open()), (5, 6));
+    seats.set(0);
+    let second = connect(h, &address);
+    h.send(second, b"y");
+    assert_eq!(h.receive(second, 1), b"y");
 }
 
 pub(crate) fn f1_closed_listener_leaves_its_connections_alone(h: &Harness) {

@@ -154,6 +154,7 @@ suite! {
             f11_listener_takes_a_socket_with_options,
             i8_over_capacity_is_told_and_closed,
             i8_who_is_turned_away_is_told_of,
+            i8_who_is_turned_away_by_its_protocol_takes_no_place,
             f1_closed_listener_leaves_its_connections_alone,
             t12_who_meets_a_limit_is_counted,
         }
