@@ -1,8 +1,10 @@
 //! Reading the body of a request, piece by piece.
 
 use crate::Headers;
+use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 /// Reads a body as it comes. A read waits until there is something, and parks only the coroutine.
 ///
@@ -38,6 +40,25 @@ impl<'a> BodyReader<'a> {
 
     pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
         BodyReader(Kind::Streamed(source))
+    }
+}
+
+/// A body that is read after the handler has returned.
+pub(crate) enum KeptBody {
+    Buffered(Bytes),
+    Streamed(Rc<dyn Source>),
+}
+
+impl Read for KeptBody {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            KeptBody::Buffered(bytes) => {
+                let count = into.len().min(bytes.len());
+                bytes.copy_to_slice(&mut into[..count]);
+                Ok(count)
+            }
+            KeptBody::Streamed(source) => source.read(into),
+        }
     }
 }
 

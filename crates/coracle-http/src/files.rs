@@ -15,7 +15,7 @@ pub(crate) mod conditional;
 mod keeper;
 mod listing;
 mod mime;
-mod open;
+pub(crate) mod open;
 mod path;
 mod range;
 mod site;

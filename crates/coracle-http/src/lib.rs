@@ -24,6 +24,7 @@ mod app;
 mod body;
 mod body_reader;
 mod calendar;
+mod cgi;
 mod connection;
 mod date;
 mod escape;
@@ -77,6 +78,7 @@ pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
 pub use body_reader::BodyReader;
+pub use cgi::Cgi;
 pub use headers::{HeaderError, Headers};
 /// The status of a response: `Status::OK`, `Status::NOT_FOUND`, …
 #[doc(no_inline)]
