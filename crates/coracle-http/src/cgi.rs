@@ -257,15 +257,23 @@ impl Cgi {
             Err(error) => return Err(failed(&self.root.path().display().to_string(), &error)),
         };
         let name: Rc<str> = script.file.display().to_string().into();
-        let is_nph = script.file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"nph-"));
+        let is_nph = script
+            .file
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"nph-"));
         let style = if is_nph { Style::Nph } else { Style::Cgi };
-        let running = self.start(lp, req, &script, &name).map_err(|error| match error.raw_os_error() {
-            Some(_) if !coracle_coro::is_cancelled(&error) => {
-                tracing::error!(script = &*name, "it cannot be started: {error}{}", hint(&error));
-                Status::INTERNAL_SERVER_ERROR.into_response()
-            }
-            _ => failed(&name, &error),
-        })?;
+        let running =
+            self.start(lp, req, &script, &name).map_err(|error| match error.raw_os_error() {
+                Some(_) if !coracle_coro::is_cancelled(&error) => {
+                    tracing::error!(
+                        script = &*name,
+                        "it cannot be started: {error}{}",
+                        hint(&error)
+                    );
+                    Status::INTERNAL_SERVER_ERROR.into_response()
+                }
+                _ => failed(&name, &error),
+            })?;
         Ok(relay::answer(req, running, style))
     }
 
@@ -298,7 +306,8 @@ impl Cgi {
         let process = Process::watch(lp, started, Rc::clone(name), seat)?;
         let failure = Rc::new(RefCell::new(None));
         let feeding = spawn({
-            let (body, process, failure) = (req.kept_body(), Rc::clone(&process), Rc::clone(&failure));
+            let (body, process, failure) =
+                (req.kept_body(), Rc::clone(&process), Rc::clone(&failure));
             move || {
                 if let Err(error) = feed(body, stdin) {
                     failure.replace(Some(error));
@@ -413,7 +422,9 @@ fn launch(file: &Path, words: Vec<OsString>, variables: Variables) -> io::Result
     loop {
         match command.spawn() {
             // Somebody writes it, or has forked while it was being written.
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES =>
+            {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }

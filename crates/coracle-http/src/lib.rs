@@ -29,6 +29,7 @@ mod connection;
 mod date;
 mod escape;
 mod exchange;
+mod fastcgi;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -79,6 +80,7 @@ pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
 pub use body_reader::BodyReader;
 pub use cgi::Cgi;
+pub use fastcgi::FastCgi;
 pub use headers::{HeaderError, Headers};
 /// The status of a response: `Status::OK`, `Status::NOT_FOUND`, …
 #[doc(no_inline)]

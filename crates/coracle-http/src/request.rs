@@ -1,8 +1,8 @@
 //! What a handler is given.
 
+use crate::body_reader::KeptBody;
 use crate::matched::Matched;
 use crate::owned_request::{Known, Version};
-use crate::body_reader::KeptBody;
 use crate::{App, BodyReader, Headers, Method, OwnedRequest, Response};
 use coracle_net::Address;
 use smallvec::SmallVec;
@@ -180,7 +180,8 @@ impl<'a> Request<'a> {
         let method = if self.method() == Method::Head { "HEAD" } else { "GET" };
         let mut owned = OwnedRequest::new(method, target);
         for (name, value) in self.headers().iter() {
-            let of_body = ["expect", "range", "transfer-encoding"].contains(&&*name.to_ascii_lowercase())
+            let of_body = ["expect", "range", "transfer-encoding"]
+                .contains(&&*name.to_ascii_lowercase())
                 || name.len() > 8 && name[..8].eq_ignore_ascii_case("content-")
                 || name.len() > 3 && name[..3].eq_ignore_ascii_case("if-");
             if !of_body {

@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn o1_header_is_understood_with_either_line_end() {
         for end in ["\n", "\r\n"] {
-            let text = "Status: 404 Not here|content-type: text/x|Set-Cookie: a|Set-Cookie: b||body|\n";
+            let text =
+                "Status: 404 Not here|content-type: text/x|Set-Cookie: a|Set-Cookie: b||body|\n";
             let (head, body) = read(&text.replace('|', end)).unwrap();
             assert_eq!(head.status, Some(Status::NOT_FOUND));
             assert_eq!(head.headers.get("Content-Type"), Some("text/x"));
@@ -286,9 +287,12 @@ mod tests {
         let (head, body) = read("HTTP/1.0 201 Made\r\nServer: me\r\n\r\nbody").unwrap().unwrap();
         assert_eq!((head.status, &*body), (Some(Status::CREATED), &b"body"[..]));
         assert_eq!(head.headers.get("server"), Some("me"));
-        for text in
-            ["Status: 200\n\n", "HTTP/2 200\n\n", "HTTP/1.1 200\nTransfer-Encoding: chunked\n\n", "\n"]
-        {
+        for text in [
+            "Status: 200\n\n",
+            "HTTP/2 200\n\n",
+            "HTTP/1.1 200\nTransfer-Encoding: chunked\n\n",
+            "\n",
+        ] {
             assert!(read(text).is_err(), "{text:?}");
         }
     }

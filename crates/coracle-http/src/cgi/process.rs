@@ -107,7 +107,12 @@ struct Family(RefCell<HashMap<u32, Rc<Process>>>);
 
 impl Process {
     /// Watches a process until it is reaped.
-    pub(super) fn watch(lp: &Loop, started: Started, name: Rc<str>, seat: Seat) -> io::Result<Rc<Process>> {
+    pub(super) fn watch(
+        lp: &Loop,
+        started: Started,
+        name: Rc<str>,
+        seat: Seat,
+    ) -> io::Result<Rc<Process>> {
         let id = started.child.id();
         let family = lp.extension(Family::default);
         let pid = started.group().ok_or(rustix::io::Errno::SRCH)?;
@@ -140,7 +145,11 @@ impl Process {
         while !self.exited.get() {
             let left = deadline.saturating_duration_since(Instant::now());
             self.waiting.replace(Some(coracle_coro::current()));
-            let woken = if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { park_timeout(left) };
+            let woken = if left.is_zero() {
+                Err(io::ErrorKind::TimedOut.into())
+            } else {
+                park_timeout(left)
+            };
             self.waiting.take();
             if woken.is_err() && !self.exited.get() {
                 return None;
@@ -233,7 +242,9 @@ impl Process {
         if let Some(family) = self.family.upgrade() {
             family.0.borrow_mut().remove(&self.started.borrow().child.id());
         }
-        if let Some(status) = status.filter(|status| !status.success() && self.fate.get() != Fate::Kill) {
+        if let Some(status) =
+            status.filter(|status| !status.success() && self.fate.get() != Fate::Kill)
+        {
             tracing::warn!(script = &*self.name, "it has ended with {status}");
         }
         status

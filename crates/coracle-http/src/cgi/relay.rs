@@ -98,7 +98,9 @@ fn read_head(script: &mut impl Speaker, style: Style) -> io::Result<(Head, Vec<u
         match reader.feed(&space[..count]) {
             Ok(None) => {}
             Ok(Some(whole)) => return Ok(whole),
-            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
+            Err(error) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()));
+            }
         }
     }
 }

@@ -61,7 +61,12 @@ pub(crate) struct Search {
 
 impl Search {
     /// Looks for the script that a path leads to. May wait for a disk.
-    pub(crate) fn find(&self, root: &Root, above: &str, path: &SitePath<'_>) -> Result<Script, NoScript> {
+    pub(crate) fn find(
+        &self,
+        root: &Root,
+        above: &str,
+        path: &SitePath<'_>,
+    ) -> Result<Script, NoScript> {
         let found = self.walk(root, above, path);
         let (Err(NoScript::NotFound), Some(front)) = (&found, &self.front) else { return found };
         let path_info = match path.relative() {
@@ -252,7 +257,10 @@ mod tests {
         }
         search.front = Some("index.php".to_owned());
         assert_eq!(find(&search, &dir, "/nothing/here"), found("/up/index.php", "/nothing/here"));
-        assert_eq!(find(&search, &dir, "/photo.jpg/x.php"), found("/up/index.php", "/photo.jpg/x.php"));
+        assert_eq!(
+            find(&search, &dir, "/photo.jpg/x.php"),
+            found("/up/index.php", "/photo.jpg/x.php")
+        );
         assert_eq!(find(&search, &dir, "/a/../b"), Err(400));
     }
 }

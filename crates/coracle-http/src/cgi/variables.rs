@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn o1_variables_of_ones_own_count_before_others() {
-        let extra = vec![("HTTPS".to_owned(), "on".to_owned()), ("SERVER_PORT".into(), "443".into())];
+        let extra =
+            vec![("HTTPS".to_owned(), "on".to_owned()), ("SERVER_PORT".into(), "443".into())];
         let all = told(&OwnedRequest::new("GET", "/"), &Telling { extra, ..Telling::default() });
         assert_eq!((get(&all, "HTTPS"), get(&all, "SERVER_PORT")), (Some("on"), Some("443")));
     }
