@@ -238,8 +238,8 @@ impl Cgi {
     }
 
     /// Runs what the path leads to.
-    fn run(&self, lp: &Loop, req: &Request<'_>) -> Result<Response, Response> {
-        if lp.backend() == Backend::Sim {
+    fn run(&self, req: &Request<'_>) -> Result<Response, Response> {
+        if here().is_ok_and(|lp| lp.backend() == Backend::Sim) {
             tracing::error!("a simulated loop cannot start processes");
             return Err(Status::NOT_IMPLEMENTED.into_response());
         }
@@ -263,7 +263,7 @@ impl Cgi {
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"nph-"));
         let style = if is_nph { Style::Nph } else { Style::Cgi };
         let running =
-            self.start(lp, req, &script, &name).map_err(|error| match error.raw_os_error() {
+            self.start(req, &script, &name).map_err(|error| match error.raw_os_error() {
                 Some(_) if !coracle_coro::is_cancelled(&error) => {
                     tracing::error!(
                         script = &*name,
@@ -278,13 +278,7 @@ impl Cgi {
     }
 
     /// Starts a script, and all that goes with it.
-    fn start(
-        &self,
-        lp: &Loop,
-        req: &Request<'_>,
-        script: &Script,
-        name: &Rc<str>,
-    ) -> io::Result<Running> {
+    fn start(&self, req: &Request<'_>, script: &Script, name: &Rc<str>) -> io::Result<Running> {
         let seat = self.seat()?;
         let body_bytes = match req.header("content-length") {
             Some(length) => length.parse().ok(),
@@ -295,7 +289,7 @@ impl Cgi {
         let file = script.file.clone();
         let (mut started, seat) =
             offload(move || launch(&file, words, variables).map(|started| (started, seat)))??;
-        let deadline = lp.now() + self.run_limit;
+        let deadline = Instant::now() + self.run_limit;
         let child = &mut started.child;
         let pipe = |end: Option<OwnedFd>| {
             UnixStream::from_descriptor(end.expect("it was started with three pipes"))
@@ -303,7 +297,7 @@ impl Cgi {
         let stdin = pipe(child.stdin.take().map(Into::into))?;
         let stdout = pipe(child.stdout.take().map(Into::into))?;
         let stderr = pipe(child.stderr.take().map(Into::into))?;
-        let process = Process::watch(lp, started, Rc::clone(name), seat)?;
+        let process = Process::watch(&here()?, started, Rc::clone(name), seat)?;
         let failure = Rc::new(RefCell::new(None));
         let feeding = spawn({
             let (body, process, failure) =
@@ -363,18 +357,22 @@ impl Cgi {
 
 impl App for Cgi {
     fn call(&self, req: &Request<'_>) -> Response {
-        match Loop::current() {
-            Some(lp) => self.run(&lp, req).unwrap_or_else(|response| response),
-            None => {
-                tracing::error!("a script is run on a loop only: call this in a coroutine");
-                Status::NOT_IMPLEMENTED.into_response()
-            }
-        }
+        self.run(req).unwrap_or_else(|response| response)
     }
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         plan(req, self.limit_body_bytes)
     }
+}
+
+/// The loop. Nobody who waits holds on to it: it may end before, and then so do its processes.
+fn here() -> io::Result<Loop> {
+    Loop::current().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a script needs a loop: call this in a coroutine",
+        )
+    })
 }
 
 /// A body is passed on while it comes, if it says how long it is: a script wants to know before it begins.

@@ -50,6 +50,14 @@ impl Started {
         }
     }
 
+    fn kill_and_reap(&mut self) {
+        if !self.reaped {
+            self.kill(Signal::KILL);
+            let _ = self.child.wait(); // not for long: nothing survives that
+            self.reaped = true;
+        }
+    }
+
     /// Reaps it, if it has exited.
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         let status = self.child.try_wait()?;
@@ -60,10 +68,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if !self.reaped {
-            self.kill(Signal::KILL);
-            let _ = self.child.wait(); // not for long: nothing survives that
-        }
+        self.kill_and_reap();
     }
 }
 
@@ -104,6 +109,15 @@ enum Fate {
 /// All processes of a loop that are not reaped.
 #[derive(Default)]
 struct Family(RefCell<HashMap<u32, Rc<Process>>>);
+
+/// A coroutine that waits for its script may be left behind by its loop; the script is not.
+impl Drop for Family {
+    fn drop(&mut self) {
+        for process in self.0.take().into_values() {
+            process.started.borrow_mut().kill_and_reap();
+        }
+    }
+}
 
 impl Process {
     /// Watches a process until it is reaped.
