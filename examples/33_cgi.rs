@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! cargo run --release -p coracle --example 33_cgi -- --listen 127.0.0.1:8080
-//! curl -i http://127.0.0.1:8080/cgi-bin/hello/world?how=are+you
-//! curl -i --data-binary @README.md http://127.0.0.1:8080/cgi-bin/hello/world
+//! curl -i http://127.0.0.1:8080/cgi-bin/hello.sh/world?how=are+you
+//! curl -i --data-binary @README.md http://127.0.0.1:8080/cgi-bin/hello.sh/world
 //! ```
 //!
-//! The script is [`cgi-bin/hello`](cgi-bin/hello), nine lines of sh. What it says on its standard error is in the log.
+//! The script is [`cgi-bin/hello.sh`](cgi-bin/hello.sh), nine lines of sh. What one says on its standard error
+//! is in the log.
 
 use coracle::http::{self, Cgi, Html, Request, Router};
 use std::time::Duration;
@@ -27,5 +28,5 @@ fn main() -> std::io::Result<()> {
 }
 
 fn home(_: &(), _: &Request<'_>) -> Html<&'static str> {
-    Html("<a href=\"/cgi-bin/hello/world?how=are+you\">Say hello</a>")
+    Html("<a href=\"/cgi-bin/hello.sh/world?how=are+you\">Say hello</a>")
 }

@@ -31,6 +31,11 @@ pub(crate) trait Source {
 
     /// The fields behind it, once all of it has come.
     fn trailers(&self) -> Option<Headers>;
+
+    /// Which request of its connection it is of, now.
+    fn number(&self) -> u32 {
+        0
+    }
 }
 
 impl<'a> BodyReader<'a> {
@@ -46,7 +51,8 @@ impl<'a> BodyReader<'a> {
 /// A body that is read after the handler has returned.
 pub(crate) enum KeptBody {
     Buffered(Bytes),
-    Streamed(Rc<dyn Source>),
+    /// And which request it is of: what comes later on the same connection is none of its business.
+    Streamed(Rc<dyn Source>, u32),
 }
 
 impl Read for KeptBody {
@@ -57,7 +63,8 @@ impl Read for KeptBody {
                 bytes.copy_to_slice(&mut into[..count]);
                 Ok(count)
             }
-            KeptBody::Streamed(source) => source.read(into),
+            KeptBody::Streamed(source, number) if source.number() == *number => source.read(into),
+            KeptBody::Streamed(..) => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 }

@@ -87,10 +87,10 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ///
 /// | | |
 /// |---|---|
-/// | which program | A file below the directory that is executable; what is behind its name in the path is `PATH_INFO`. |
+/// | which program | An executable file below the directory; what is behind its name is `PATH_INFO`. |
 /// | what it is told | The variables of RFC 3875 and nothing else of the server's environment; no `HTTP_PROXY`. |
-/// | how it is run | By itself, without a shell; in its own directory and its own process group, with three descriptors. |
-/// | what it may say | A header and a body; `Status`, `Location`; a whole answer of HTTP if its name begins with `nph-`. |
+/// | how it is run | Without a shell; in its own directory and process group, with three descriptors. |
+/// | what it may say | A header and a body; `Status`, `Location`; all of it if its name begins with `nph-`. |
 /// | how it ends | By itself; or with its whole group, when it is late or the client is gone. |
 ///
 /// Any thread; clones share their [limit](Cgi::limit_processes).
@@ -264,6 +264,11 @@ impl Cgi {
         let style = if is_nph { Style::Nph } else { Style::Cgi };
         let running =
             self.start(req, &script, &name).map_err(|error| match error.raw_os_error() {
+                _ if is_for_now(&error) => {
+                    tracing::error!(script = &*name, "it cannot be started now: {error}");
+                    let busy = Status::SERVICE_UNAVAILABLE.into_response();
+                    busy.with_header("retry-after", "1")
+                }
                 Some(_) if !coracle_coro::is_cancelled(&error) => {
                     tracing::error!(
                         script = &*name,
@@ -429,6 +434,13 @@ fn launch(file: &Path, words: Vec<OsString>, variables: Variables) -> io::Result
             spawned => return spawned.map(Started::new),
         }
     }
+}
+
+/// Whether there is only no room now: for another process, descriptor or page.
+fn is_for_now(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let error = Errno::from_io_error(error);
+    matches!(error, Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE))
 }
 
 /// What may help against an error of starting a program.

@@ -492,6 +492,11 @@ impl Shared {
         }
     }
 
+    /// Which request it is, counted from one.
+    pub(crate) fn request_number(&self) -> u32 {
+        self.requests.get()
+    }
+
     /// Whether the connection can be reached by the coroutine that asks.
     pub(crate) fn is_starting(&self) -> bool {
         self.facts.is(Fact::Starting)

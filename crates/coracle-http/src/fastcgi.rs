@@ -18,7 +18,7 @@ use crate::cgi::script::{NoScript, Script, Search, below, site_path};
 use crate::cgi::variables::{Telling, variables};
 use crate::files::Symlinks;
 use crate::files::open::Root;
-use crate::{App, IntoResponse, Method, Plan, Request, Response, Status};
+use crate::{App, IntoResponse, Method, Plan, Request, Response};
 use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_coro::net::{TcpStream, UnixStream};
 use coracle_coro::{JoinHandle, offload, select, spawn};
@@ -61,9 +61,9 @@ const LIMIT_END: Duration = Duration::from_secs(1);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// A script is a file below the directory whose name ends in `.php` ([`suffix`](FastCgi::suffix)); a path that ends in
-/// a slash means `index.php` there. What is behind the name in the path is `PATH_INFO`. A path that leads through
-/// any other file (`photo.jpg/x.php`) is 404, and so is every other file: serve them beside it, or as its
+/// A script is a file below the directory whose name ends in `.php` ([`suffix`](FastCgi::suffix)); a path that
+/// ends in a slash means `index.php` there. What is behind the name in the path is `PATH_INFO`. A path that leads
+/// through any other file (`photo.jpg/x.php`) is 404, and so is every other file: serve them beside it, or as its
 /// [fallback](FastCgi::fallback).
 ///
 /// Any thread; each loop has its own connections.
@@ -259,8 +259,7 @@ impl FastCgi {
         self
     }
 
-    /// How long a connection is kept that nobody needs, 5 seconds unless set. Each takes a process of php-fpm; none
-    /// is kept for longer than no time.
+    /// How long a connection is kept that nobody needs, 5 seconds unless set. Each takes a process of php-fpm.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> FastCgi {
         Arc::make_mut(&mut self.shared).idle_timeout = timeout;
@@ -667,6 +666,14 @@ fn end(name: &str, status: u32, how: Ending) -> io::Result<()> {
 
 impl Speaker for Talk {
     fn finish(&mut self) -> io::Result<()> {
+        // There may be a little left to read before the connection is as it was.
+        let mut space = [0; 1024];
+        for _ in 0..8 {
+            match coracle_coro::timeout(LIMIT_END, || self.read(&mut space)) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
         self.hang_up();
         Ok(())
     }

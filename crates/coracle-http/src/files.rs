@@ -20,7 +20,7 @@ mod path;
 mod range;
 mod site;
 #[cfg(test)]
-mod test_dir;
+pub(crate) mod test_dir;
 #[cfg(test)]
 mod tests;
 

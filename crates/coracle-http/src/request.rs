@@ -165,7 +165,7 @@ impl<'a> Request<'a> {
     /// before the answer ends: what comes then is of another request.
     pub(crate) fn kept_body(&self) -> KeptBody {
         match &self.stream {
-            Some(source) => KeptBody::Streamed(Rc::clone(source)),
+            Some(source) => KeptBody::Streamed(Rc::clone(source), source.number()),
             None => KeptBody::Buffered(self.owned.body.clone()),
         }
     }
@@ -187,6 +187,9 @@ impl<'a> Request<'a> {
             if !of_body {
                 owned.headers.append(name, value).ok()?;
             }
+        }
+        if let Some(host) = self.host() {
+            owned.headers.insert("host", host).ok()?; // that of the target, if it had one
         }
         owned.version = self.version();
         owned.peer = self.peer().clone();

@@ -1,13 +1,14 @@
 //! Scripts below a path: on the command line, and in the configuration.
 
 use crate::client::{Dir, ask, get, serve};
-use crate::program::{coracle, run_to_the_end};
+use crate::program::{Program, coracle, log_of, run_to_the_end};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
-const HELLO: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s %s %s' $SCRIPT_NAME $PATH_INFO $OWN; echo ahoy >&2\n";
+const HELLO: &str = "#!/bin/sh\n\
+    printf 'Content-Type: text/plain\\n\\n%s %s %s' $SCRIPT_NAME $PATH_INFO $OWN; echo ahoy >&2\n";
 
 /// A site, and a script that is not in it.
 fn dir(config: &str) -> Dir {
@@ -18,6 +19,13 @@ fn dir(config: &str) -> Dir {
     dir
 }
 
+/// What a script says, which is short: it comes as one chunk.
+fn said(server: &Program, path: &str) -> String {
+    let answer = get(server, path);
+    assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
+    answer.text().split("\r\n").nth(1).unwrap().to_owned()
+}
+
 pub(crate) fn o1_scripts_of_a_directory_answer(backend: &str) {
     let dir = dir("");
     let (site, scripts) = (dir.file("site"), dir.file("scripts"));
@@ -26,8 +34,8 @@ pub(crate) fn o1_scripts_of_a_directory_answer(backend: &str) {
         [site.to_str().unwrap(), "--cgi-dir", scripts.to_str().unwrap(), "--cgi-dir", &tools];
     let server = serve(backend, &arguments);
     assert_eq!(get(&server, "/").text(), "home");
-    assert_eq!(get(&server, "/cgi-bin/hello/a").text(), "/cgi-bin/hello /a ");
-    assert_eq!(get(&server, "/tools/hello/a").text(), "/tools/hello /a ");
+    assert_eq!(said(&server, "/cgi-bin/hello/a"), "/cgi-bin/hello /a ");
+    assert_eq!(said(&server, "/tools/hello/a"), "/tools/hello /a ");
     for (path, status) in [
         ("/cgi-bin/plain", 403),
         ("/cgi-bin/gone", 404),
@@ -39,8 +47,8 @@ pub(crate) fn o1_scripts_of_a_directory_answer(backend: &str) {
     ] {
         assert_eq!(get(&server, path).status, status, "{path}");
     }
-    server.wait_for_log("ahoy");
-    server.wait_for_log("chmod +x");
+    let log = log_of(&server.end());
+    assert!(log.contains("ahoy") && log.contains("chmod +x"), "{log}");
 }
 
 pub(crate) fn o1_scripts_of_the_configuration_answer(backend: &str) {
@@ -49,7 +57,7 @@ pub(crate) fn o1_scripts_of_the_configuration_answer(backend: &str) {
                    limit_processes = 2\nvariables = { OWN = \"own\" }\n");
     let config = dir.file("c.toml");
     let server = serve(backend, &["--config", config.to_str().unwrap()]);
-    assert_eq!(get(&server, "/run/hello/x").text(), "/run/hello /x own");
+    assert_eq!(said(&server, "/run/hello/x"), "/run/hello /x own");
     let answer = ask(&server, "POST", "/run/hello", "Content-Length: 0\r\n");
     assert_eq!(answer.status, 200);
     assert_eq!(get(&server, "/").text(), "home");
@@ -88,7 +96,7 @@ pub(crate) fn o2_fastcgi_of_the_configuration_answers(backend: &str) {
     std::thread::spawn(move || answer(&listener));
     let config = dir.file("c.toml");
     let server = serve(backend, &["--config", config.to_str().unwrap()]);
-    assert_eq!(get(&server, "/app/index.php").text(), "fine");
+    assert_eq!(said(&server, "/app/index.php"), "fine");
     assert_eq!(get(&server, "/app/style.css").text(), "css");
     assert_eq!(get(&server, "/app/style.css/x.php").status, 404);
     assert_eq!(get(&server, "/").text(), "home");
@@ -128,8 +136,7 @@ fn o1_mistakes_in_tables_of_scripts_are_told() {
             "4:11: \"here\" is no address of a FastCGI server",
         ),
     ] {
-        let dir = dir(&format!("{text}\n[site]\ndirectory = \"site\"")
-            .replace("[site]\ndirectory = \"site\"", ""));
+        let dir = dir(text);
         let output = run_to_the_end(coracle().args(["check", "--config"]).arg(dir.file("c.toml")));
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(told.contains(expected), "{text}: {told}");

@@ -3,7 +3,7 @@
 //! ```text
 //!   started ──► runs ──► has exited ──► reaped        its output is over: nobody is killed
 //!                 │            ▲
-//!                 └─► TERM to the group ─► KILL after a while ─► reaped       too late, or nobody wants it any more
+//!                 └─► TERM to the group ─► KILL after a while ─► reaped       late, or nobody wants it any more
 //! ```
 //!
 //! As long as it is not reaped, its number and that of its group are nobody else's; so it is reaped last. What a

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// So much is read at a time.
 const PIECE_BYTES: usize = 32 << 10;
 
+/// So much of a body is read that nobody gets; then the script is ended.
+const LIMIT_DRAINED_BYTES: usize = 16 << 20;
+
 /// How often a script may send a request elsewhere on the same server.
 const LIMIT_REDIRECTS: u32 = 10;
 
@@ -127,11 +130,19 @@ fn redirect(req: &Request<'_>, mut script: impl Speaker, target: &str) -> Respon
     req.ask_for(target).unwrap_or_else(|| elsewhere.with_header("location", target))
 }
 
-/// Lets it come to its end.
+/// Lets it come to its end, if that is not too far.
 fn drain(script: &mut impl Speaker) -> io::Result<()> {
     let mut space = vec![0; PIECE_BYTES];
-    while script.read(&mut space)? > 0 {}
-    script.finish()
+    let mut drained = 0;
+    loop {
+        match script.read(&mut space)? {
+            0 => return script.finish(),
+            count => drained += count,
+        }
+        if drained > LIMIT_DRAINED_BYTES {
+            return Ok(());
+        }
+    }
 }
 
 /// Sends what the script says, as it says it.
@@ -151,16 +162,10 @@ fn relay(
     };
     let mut too_much = send(begin, &mut left)?;
     let mut space = vec![0; PIECE_BYTES];
-    loop {
-        match script.read(&mut space) {
-            Ok(0) => break,
-            Ok(count) => too_much |= send(&space[..count], &mut left)?,
-            // The client has it all.
-            Err(error) if left == 0 => {
-                tracing::warn!(script = script.name(), "{error}");
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+    while left > 0 {
+        match script.read(&mut space)? {
+            0 => break,
+            count => too_much |= send(&space[..count], &mut left)?,
         }
     }
     if too_much {

@@ -7,12 +7,12 @@ use crate::fastcgi::record::{self, Decoder, Ending, Event};
 /// What a header says: status, location, length, the fields for the client, and the body behind it.
 type Said = (Option<u16>, Option<String>, Option<u64>, Vec<(String, Vec<u8>)>, Vec<u8>);
 
-/// Looks at a header that may be anything. The first byte says which script it is of, the second in which pieces it
-/// comes.
+/// Looks at a header that may be anything. The first byte says which script it is of, the second in which pieces
+/// it comes.
 ///
 /// # Panics
-/// When it depends on the pieces what it means, when a reader that knows only lines disagrees, or when it could not
-/// be sent.
+/// When it depends on the pieces what it means, when a reader that knows only lines disagrees, or when it could
+/// not be sent.
 pub fn cgi_head(bytes: &[u8]) {
     let Some((&[flags, step], stream)) = bytes.split_first_chunk::<2>() else { return };
     let style = if flags & 1 == 0 { Style::Cgi } else { Style::Nph };

@@ -1,5 +1,5 @@
-//! CGI and FastCGI with real scripts and real processes: each case holds a row of the capability table, and runs on
-//! every backend that has processes, which is all but the simulator.
+//! CGI and FastCGI with real scripts and real processes: each case holds a row of the capability table, and runs
+//! on every backend that has processes, which is all but the simulator.
 //!
 //! A case is a function of a [`Harness`](harness::Harness); `suite!` makes it a test of every backend, so that its
 //! path names the backend (`rows::epoll::o1_…`). Names begin with the row they hold.

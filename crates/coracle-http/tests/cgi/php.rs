@@ -82,7 +82,8 @@ pub(crate) fn o2_php_answers_and_is_told(h: &Harness) {
     scripts.file(
         "index.php",
         "<?php foreach (['SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_METHOD', 'SCRIPT_FILENAME', \
-         'DOCUMENT_ROOT', 'REMOTE_ADDR', 'HTTP_X_A', 'HTTP_PROXY'] as $n) echo $n, '=', $_SERVER[$n] ?? '-', \"\\n\";",
+         'DOCUMENT_ROOT', 'REMOTE_ADDR', 'HTTP_X_A', 'HTTP_PROXY'] as $n) \
+         echo $n, '=', $_SERVER[$n] ?? '-', \"\\n\";",
         0o644,
     );
     scripts.file(
