@@ -22,7 +22,7 @@ use crate::files::open::Root;
 use crate::{App, IntoResponse, Plan, Request, Response, Status};
 use coracle_coro::net::UnixStream;
 use coracle_coro::sync::Semaphore;
-use coracle_coro::{JoinHandle, offload, spawn};
+use coracle_coro::{JoinHandle, is_cancelled, offload, spawn};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use head::Style;
@@ -269,7 +269,7 @@ impl Cgi {
                     let busy = Status::SERVICE_UNAVAILABLE.into_response();
                     busy.with_header("retry-after", "1")
                 }
-                Some(_) if !coracle_coro::is_cancelled(&error) => {
+                Some(_) if !is_cancelled(&error) => {
                     tracing::error!(
                         script = &*name,
                         "it cannot be started: {error}{}",
@@ -307,13 +307,14 @@ impl Cgi {
         let feeding = spawn({
             let (body, process, failure) =
                 (req.kept_body(), Rc::clone(&process), Rc::clone(&failure));
-            move || {
-                if let Err(error) = feed(body, stdin) {
+            move || match feed(body, stdin) {
+                Err(error) if !is_cancelled(&error) => {
                     failure.replace(Some(error));
                     if let Some(lp) = Loop::current() {
                         process.end(&lp); // half a body is none
                     }
                 }
+                _ => {} // all of it, or nobody wants it any more
             }
         });
         let logging = spawn({

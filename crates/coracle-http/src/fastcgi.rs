@@ -543,6 +543,7 @@ impl Talk {
         let (fed, failure) = (Rc::clone(&self.fed), Rc::clone(&self.failure));
         self.feeding = Some(spawn(move || match feed(body, &stream) {
             Ok(whole) => fed.set(whole),
+            Err(error) if coracle_coro::is_cancelled(&error) => {}
             Err(error) => {
                 failure.replace(Some(error));
                 // Whoever waits for the answer is told: half a body is none.
