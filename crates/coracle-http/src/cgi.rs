@@ -29,7 +29,7 @@ use head::Style;
 use log_lines::LogLines;
 use process::{Process, Seat, Started};
 use relay::{Speaker, failed};
-use script::{Script, Search, below, site_path};
+use script::{Script, Search};
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -238,23 +238,15 @@ impl Cgi {
     }
 
     /// Runs what the path leads to.
-    fn run(&self, req: &Request<'_>) -> Result<Response, Response> {
+    fn run(&self, req: &Request<'_>) -> Response {
         if here().is_ok_and(|lp| lp.backend() == Backend::Sim) {
             tracing::error!("a simulated loop cannot start processes");
-            return Err(Status::NOT_IMPLEMENTED.into_response());
+            return Status::NOT_IMPLEMENTED.into_response();
         }
-        let not_found = || Status::NOT_FOUND.into_response();
-        let (above, path) = below(req, &self.prefix).ok_or_else(not_found)?;
-        site_path(path)?;
-        let (root, path) = (Arc::clone(&self.root), path.to_owned());
-        let script = offload(move || {
-            let search = Search { executable: true, ..Search::default() };
-            site_path(&path).ok().map(|path| search.find(&root, &above, &path))
-        });
-        let script = match script {
-            Ok(Some(found)) => found.map_err(IntoResponse::into_response)?,
-            Ok(None) => return Err(not_found()),
-            Err(error) => return Err(failed(&self.root.path().display().to_string(), &error)),
+        let search = Search { executable: true, ..Search::default() };
+        let script = match search.find_for(req, &self.prefix, &self.root) {
+            Ok(script) => script,
+            Err(no_script) => return no_script.into_response(),
         };
         let name: Rc<str> = script.file.display().to_string().into();
         let is_nph = script
@@ -262,24 +254,10 @@ impl Cgi {
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"nph-"));
         let style = if is_nph { Style::Nph } else { Style::Cgi };
-        let running =
-            self.start(req, &script, &name).map_err(|error| match error.raw_os_error() {
-                _ if is_for_now(&error) => {
-                    tracing::error!(script = &*name, "it cannot be started now: {error}");
-                    let busy = Status::SERVICE_UNAVAILABLE.into_response();
-                    busy.with_header("retry-after", "1")
-                }
-                Some(_) if !is_cancelled(&error) => {
-                    tracing::error!(
-                        script = &*name,
-                        "it cannot be started: {error}{}",
-                        hint(&error)
-                    );
-                    Status::INTERNAL_SERVER_ERROR.into_response()
-                }
-                _ => failed(&name, &error),
-            })?;
-        Ok(relay::answer(req, running, style))
+        match self.start(req, &script, &name) {
+            Ok(running) => relay::answer(req, running, style),
+            Err(error) => not_started(&name, &error),
+        }
     }
 
     /// Starts a script, and all that goes with it.
@@ -363,7 +341,7 @@ impl Cgi {
 
 impl App for Cgi {
     fn call(&self, req: &Request<'_>) -> Response {
-        self.run(req).unwrap_or_else(|response| response)
+        self.run(req)
     }
 
     fn plan(&self, req: &Request<'_>) -> Plan {
@@ -435,6 +413,19 @@ fn launch(file: &Path, words: Vec<OsString>, variables: Variables) -> io::Result
             spawned => return spawned.map(Started::new),
         }
     }
+}
+
+/// What the client is told of a script that could not be started, and what the log.
+fn not_started(script: &str, error: &io::Error) -> Response {
+    if is_for_now(error) {
+        tracing::error!(script, "it cannot be started now: {error}");
+        return Status::SERVICE_UNAVAILABLE.into_response().with_header("retry-after", "1");
+    }
+    if error.raw_os_error().is_none() || is_cancelled(error) {
+        return failed(script, error);
+    }
+    tracing::error!(script, "it cannot be started: {error}{}", hint(error));
+    Status::INTERNAL_SERVER_ERROR.into_response()
 }
 
 /// Whether there is only no room now: for another process, descriptor or page.

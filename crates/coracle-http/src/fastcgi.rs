@@ -14,14 +14,14 @@ use crate::cgi::head::Style;
 use crate::cgi::log_lines::LogLines;
 use crate::cgi::plan;
 use crate::cgi::relay::{self, Speaker, failed};
-use crate::cgi::script::{NoScript, Script, Search, below, site_path};
+use crate::cgi::script::{NoScript, Script, Search};
 use crate::cgi::variables::{Telling, variables};
 use crate::files::Symlinks;
 use crate::files::open::Root;
 use crate::{App, IntoResponse, Method, Plan, Request, Response};
 use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_coro::net::{TcpStream, UnixStream};
-use coracle_coro::{JoinHandle, offload, select, spawn};
+use coracle_coro::{JoinHandle, select, spawn};
 use coracle_loop::Loop;
 use record::{CONTENT_BYTES, Decoder, Ending, Event};
 use std::cell::{Cell, RefCell};
@@ -83,7 +83,7 @@ pub struct FastCgi {
 /// What its clones share.
 #[derive(Debug, Clone)]
 struct Shared {
-    root: Root,
+    root: Arc<Root>,
     address: ServerAddress,
     limit_connections: usize,
     idle_timeout: Duration,
@@ -140,7 +140,7 @@ impl FastCgi {
             io::Error::new(error.kind(), format!("cannot run the scripts of {path}: {error}"))
         })?;
         let shared = Shared {
-            root,
+            root: Arc::new(root),
             address,
             limit_connections: LIMIT_CONNECTIONS,
             idle_timeout: IDLE_TIMEOUT,
@@ -280,14 +280,7 @@ impl FastCgi {
 
     /// What the path leads to.
     fn find(&self, req: &Request<'_>) -> Result<Script, NoScript> {
-        let Some((above, path)) = below(req, &self.prefix) else { return Err(NoScript::NotFound) };
-        let (shared, search) = (Arc::clone(&self.shared), self.search.clone());
-        let path = path.to_owned();
-        let found = offload(move || match site_path(&path) {
-            Ok(path) => search.find(&shared.root, &above, &path),
-            Err(_) => Err(NoScript::NotFound),
-        });
-        let mut script = found.map_err(|error| NoScript::Failed(error.into()))??;
+        let mut script = self.search.find_for(req, &self.prefix, &self.shared.root)?;
         if let Some(there) = &self.root_there
             && let Ok(below) = script.file.strip_prefix(self.shared.root.path())
         {
@@ -297,11 +290,6 @@ impl FastCgi {
     }
 
     fn run(&self, req: &Request<'_>) -> Response {
-        if let Some((_, path)) = below(req, &self.prefix)
-            && let Err(refused) = site_path(path)
-        {
-            return refused;
-        }
         let script = match (self.find(req), &self.fallback) {
             (Ok(script), _) => script,
             // The source of a script is never what answers.
@@ -584,7 +572,9 @@ impl Talk {
     }
 
     fn send_again(&mut self, pool: &ConnPool<Connection>, request: &[u8]) -> io::Result<()> {
-        self.connection.take().map(PooledConn::discard);
+        if let Some(connection) = self.connection.take() {
+            connection.discard();
+        }
         self.send(pool, request)?;
         self.receive()
     }
@@ -692,7 +682,9 @@ impl Drop for Talk {
     /// Nobody wants more of it: the server sees that by the end of the connection.
     fn drop(&mut self) {
         self.feeding.take().inspect(JoinHandle::cancel);
-        self.connection.take().map(PooledConn::discard);
+        if let Some(connection) = self.connection.take() {
+            connection.discard();
+        }
     }
 }
 

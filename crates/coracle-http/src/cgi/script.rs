@@ -6,10 +6,12 @@
 //! ```
 
 use crate::files::open::{OpenError, Root, Seen};
-use crate::files::{DotFiles, SitePath};
+use crate::files::{DotFiles, PathError, SitePath};
 use crate::{IntoResponse, Request, Response, Status};
+use coracle_coro::offload;
 use rustix::fs::{Access, AtFlags, CWD};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How many directories deep a script may be.
 const LIMIT_DEPTH: usize = 32;
@@ -32,12 +34,14 @@ pub(crate) enum NoScript {
     NotFound,
     /// What is there must not be run: 403. The log is told why.
     Forbidden(PathBuf, &'static str),
+    /// The path is none.
+    Bad(PathError),
     /// It cannot be looked up now.
     Failed(OpenError),
 }
 
 /// The part of a request's path that is below `prefix`, or below where the app is mounted; and what is above.
-pub(crate) fn below<'a>(req: &Request<'a>, prefix: &str) -> Option<(String, &'a str)> {
+fn below<'a>(req: &Request<'a>, prefix: &str) -> Option<(String, &'a str)> {
     let below = req.path().strip_prefix(prefix)?;
     if !below.starts_with('/') {
         return None;
@@ -60,13 +64,22 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Looks for the script that a path leads to. May wait for a disk.
-    pub(crate) fn find(
+    /// The script that a request is for, below `prefix`. A disk is waited for elsewhere.
+    pub(crate) fn find_for(
         &self,
-        root: &Root,
-        above: &str,
-        path: &SitePath<'_>,
+        req: &Request<'_>,
+        prefix: &str,
+        root: &Arc<Root>,
     ) -> Result<Script, NoScript> {
+        let (above, path) = below(req, prefix).ok_or(NoScript::NotFound)?;
+        parse(path)?;
+        let (search, root, path) = (self.clone(), Arc::clone(root), path.to_owned());
+        let found = offload(move || search.find(&root, &above, &parse(&path)?));
+        found.map_err(|error| NoScript::Failed(OpenError::Busy(error)))?
+    }
+
+    /// Looks for the script that a path leads to. May wait for a disk.
+    fn find(&self, root: &Root, above: &str, path: &SitePath<'_>) -> Result<Script, NoScript> {
         let found = self.walk(root, above, path);
         let (Err(NoScript::NotFound), Some(front)) = (&found, &self.front) else { return found };
         let path_info = match path.relative() {
@@ -142,6 +155,10 @@ impl Search {
     }
 }
 
+fn parse(path: &str) -> Result<SitePath<'_>, NoScript> {
+    SitePath::parse(path, DotFiles::Show).map_err(NoScript::Bad)
+}
+
 impl From<OpenError> for NoScript {
     fn from(error: OpenError) -> NoScript {
         match error {
@@ -159,6 +176,10 @@ impl IntoResponse for NoScript {
                 tracing::warn!("the script {} is not run: {why}", file.display());
                 Status::FORBIDDEN.into_response()
             }
+            NoScript::Bad(error) => {
+                let status = Status::from_u16(error.status());
+                status.unwrap_or(Status::BAD_REQUEST).into_response()
+            }
             NoScript::Failed(error) => {
                 tracing::error!("a script cannot be looked up: {error:?}");
                 let status = Status::from_u16(error.status());
@@ -166,14 +187,6 @@ impl IntoResponse for NoScript {
             }
         }
     }
-}
-
-/// The path of a request below the directory, or the answer to one that has none.
-pub(crate) fn site_path(below: &str) -> Result<SitePath<'_>, Response> {
-    SitePath::parse(below, DotFiles::Show).map_err(|error| {
-        let status = Status::from_u16(error.status());
-        status.unwrap_or(Status::BAD_REQUEST).into_response()
-    })
 }
 
 #[cfg(test)]
@@ -185,8 +198,7 @@ mod tests {
 
     fn find(search: &Search, dir: &TestDir, path: &str) -> Result<(String, String), u16> {
         let root = Root::new(&dir.path().join("site"), Symlinks::Inside).unwrap();
-        let path = site_path(path).map_err(|response| response.status().as_u16())?;
-        match search.find(&root, "/up", &path) {
+        match parse(path).and_then(|path| search.find(&root, "/up", &path)) {
             Ok(script) => Ok((script.name, script.path_info)),
             Err(no_script) => Err(no_script.into_response().status().as_u16()),
         }

@@ -220,3 +220,54 @@ pub(crate) fn o1_script_that_speaks_http_itself(h: &Harness) {
         assert!(journal.text().contains("status line"));
     });
 }
+
+pub(crate) fn o1_requests_of_one_connection_have_their_own_bodies(h: &Harness) {
+    let scripts = Scripts::new();
+    scripts.sh(
+        "cat",
+        "printf 'Content-Type: a/b\\nContent-Length: %s\\n\\n' $CONTENT_LENGTH; exec cat",
+    );
+    scripts.sh("deaf", "printf 'Content-Type: a/b\\nContent-Length: 0\\n\\n'");
+    serve(h, scripts.cgi(), |address, _| {
+        let mut stream = connect(address);
+        let (mut requests, mut bodies) = (Vec::new(), Vec::new());
+        for number in 0..12 {
+            let body = format!("<body {number}>");
+            let script = if number % 3 == 1 { "deaf" } else { "cat" };
+            let head = post(&format!("/{script}"), body.len()).replace("Connection: close\r\n", "");
+            requests.extend_from_slice(head.as_bytes());
+            requests.extend_from_slice(body.as_bytes());
+            bodies.push(if script == "cat" { body } else { String::new() });
+        }
+        let last = "GET /deaf HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        requests.extend_from_slice(last.as_bytes());
+        stream.write_all(&requests).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        let answers: Vec<_> = answers.split("HTTP/1.1 200 OK\r\n").skip(1).collect();
+        assert_eq!(answers.len(), 13, "{answers:?}");
+        for (answer, body) in answers.iter().zip(bodies) {
+            assert_eq!(answer.split("\r\n\r\n").nth(1), Some(&*body));
+        }
+    });
+}
+
+pub(crate) fn o1_script_of_python_reads_a_form(h: &Harness) {
+    let scripts = Scripts::new();
+    scripts.file(
+        "form.py",
+        "#!/usr/bin/env python3\n\
+         import os, sys, urllib.parse\n\
+         form = sys.stdin.buffer.read(int(os.environ['CONTENT_LENGTH'])).decode()\n\
+         form = urllib.parse.parse_qs(form)\n\
+         print('Content-Type: text/plain; charset=utf-8\\r\\n\\r\\n', end='')\n\
+         print(form['name'][0], len(form['long'][0]), os.environ['CONTENT_TYPE'])\n",
+        0o755,
+    );
+    serve(h, scripts.cgi(), |address, _| {
+        let form = format!("name=J%C3%BCrgen+x&long={}", "x".repeat(200_000));
+        let head = post("/form.py", form.len()).replace("Host: a", "Host: a\r\nContent-Type: a/b");
+        let answer = talk(address, head + &form);
+        assert_eq!(answer.text(), "Jürgen x 200000 a/b\n");
+    });
+}

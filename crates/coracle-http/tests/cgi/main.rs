@@ -57,6 +57,8 @@ suite! {
         o1_answers_that_are_none_are_502,
         o1_head_and_no_content_have_no_body,
         o1_script_that_speaks_http_itself,
+        o1_requests_of_one_connection_have_their_own_bodies,
+        o1_script_of_python_reads_a_form,
     }
     ending::{
         o1_late_script_is_killed_with_its_group,
