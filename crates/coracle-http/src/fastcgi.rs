@@ -16,8 +16,8 @@ use crate::cgi::plan;
 use crate::cgi::relay::{self, Speaker, failed};
 use crate::cgi::script::{NoScript, Script, Search};
 use crate::cgi::variables::{Telling, variables};
-use crate::files::Symlinks;
 use crate::files::open::Root;
+use crate::files::{Symlinks, add_slash};
 use crate::{App, IntoResponse, Method, Plan, Request, Response};
 use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_coro::net::{TcpStream, UnixStream};
@@ -290,6 +290,11 @@ impl FastCgi {
     }
 
     fn run(&self, req: &Request<'_>) -> Response {
+        // Mounted at `/app`, `/` is what is asked for by `/app`, too; but what is linked there is below `/app/`.
+        let is_mount = !self.prefix.is_empty() && req.path() == self.prefix;
+        if is_mount || (req.path() == "/" && !req.full_path().ends_with('/')) {
+            return add_slash(req);
+        }
         let script = match (self.find(req), &self.fallback) {
             (Ok(script), _) => script,
             // The source of a script is never what answers.

@@ -4,7 +4,7 @@ use super::config;
 use super::mistake::Mistakes;
 use super::setup::{SECONDS, number};
 use coracle::http::files::Files;
-use coracle::http::{App, Cgi, FastCgi, IntoResponse, Plan, Request, Response, Status};
+use coracle::http::{App, Cgi, FastCgi, Plan, Request, Response};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,9 +60,6 @@ impl Gateways {
 
     pub(super) fn answer(&self, req: &Request<'_>) -> Option<Response> {
         let gateway = self.find(req)?;
-        if req.path() == gateway.path {
-            return Some(Status::NOT_FOUND.into_response());
-        }
         Some(match &gateway.kind {
             Kind::Cgi(cgi) => cgi.call(req),
             Kind::FastCgi(server) => server.call(req),

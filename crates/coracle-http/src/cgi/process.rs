@@ -57,13 +57,6 @@ impl Started {
             self.reaped = true;
         }
     }
-
-    /// Reaps it, if it has exited.
-    fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
-        let status = self.child.try_wait()?;
-        self.reaped |= status.is_some();
-        Ok(status)
-    }
 }
 
 impl Drop for Started {
@@ -239,14 +232,19 @@ impl Process {
         }
     }
 
+    /// Reaps it, which has exited.
     fn reap(&self) -> Option<ExitStatus> {
-        let status = match self.started.borrow_mut().reap() {
-            Ok(status) => status,
-            Err(error) => {
-                tracing::error!(script = &*self.name, "it cannot be reaped: {error}");
-                return None;
-            }
-        };
+        let mut started = self.started.borrow_mut();
+        if started.reaped {
+            return started.child.try_wait().ok().flatten(); // its number may be another's by now
+        }
+        let status = started.child.try_wait().unwrap_or_else(|error| {
+            tracing::error!(script = &*self.name, "somebody else has reaped it: {error}");
+            None
+        });
+        started.reaped = true;
+        let id = started.child.id();
+        drop(started);
         if self.fate.get() == Fate::Open {
             self.fate.set(Fate::Reap);
         }
@@ -254,7 +252,7 @@ impl Process {
         self.watch.take();
         self.seat.take();
         if let Some(family) = self.family.upgrade() {
-            family.0.borrow_mut().remove(&self.started.borrow().child.id());
+            family.0.borrow_mut().remove(&id);
         }
         if let Some(status) =
             status.filter(|status| !status.success() && self.fate.get() != Fate::Kill)

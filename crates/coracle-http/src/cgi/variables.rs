@@ -54,7 +54,8 @@ pub(crate) fn variables(
         Version::Http2 => "HTTP/2.0",
     };
     tell("SERVER_PROTOCOL", protocol.as_bytes());
-    let (host, port) = split_host(req.host().unwrap_or_default());
+    let (host, port) =
+        split_host(req.host().filter(|host| !host.is_empty()).unwrap_or("localhost"));
     tell("SERVER_NAME", telling.server_name.as_deref().unwrap_or(host).as_bytes());
     let port = telling.server_port.or(port).unwrap_or(80);
     tell("SERVER_PORT", port.to_string().as_bytes());

@@ -110,6 +110,8 @@ pub(crate) fn o2_php_answers_and_is_told(h: &Harness) {
                 )
             );
             assert!(get(address, "/app/").text().contains("SCRIPT_NAME=/app/index.php\n"));
+            let answer = get(address, "/app?a=b");
+            assert_eq!((answer.status, answer.header("location")), (301, Some("/app/?a=b")));
             let answer = get(address, "/app/status.php");
             assert_eq!(
                 (answer.status, answer.header("x-own"), answer.text()),
