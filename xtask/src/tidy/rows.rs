@@ -43,6 +43,7 @@ const ROWS: &[(char, u32, u32)] = &[
 /// The pages that say which test keeps which bug away, and which shows what is promised.
 const NAMING: &[&str] = &[
     "docs/reference/bugs-of-others.md",
+    "docs/reference/cgi.md",
     "docs/reference/files.md",
     "docs/reference/http.md",
     "docs/reference/websocket.md",
