@@ -243,10 +243,10 @@ mod tests {
         record
     }
 
-    fn read(
-        bytes: &[u8],
-        step: usize,
-    ) -> Result<(Vec<u8>, Vec<u8>, Vec<(u32, Ending)>), RecordError> {
+    /// The answer, what is for the log, and the ends.
+    type Heard = (Vec<u8>, Vec<u8>, Vec<(u32, Ending)>);
+
+    fn read(bytes: &[u8], step: usize) -> Result<Heard, RecordError> {
         let (mut out, mut log, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let (mut decoder, mut input) = (Decoder::default(), Vec::new());
         for piece in bytes.chunks(step) {
