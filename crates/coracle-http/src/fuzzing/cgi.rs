@@ -245,3 +245,60 @@ fn hear_slowly(stream: &[u8]) -> Heard {
     }
     (heard, false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A line of a header, or something like one.
+    fn line() -> impl Strategy<Value = String> {
+        let name =
+            "(?i)(status|location|content-(type|length)|connection|transfer-encoding|x-a| x|:)";
+        let value = "(200 OK|404|99|/a|//b|http://c/|[0-9]{1,21}|[ a-z\t\r\u{e9}\u{1}]{0,6})";
+        let end = "(\n|\r\n|\n\n|\r\n\r\n|\r)";
+        (name, "(:|: |)", value, end).prop_map(|(a, b, c, d)| a + &b + &c + &d)
+    }
+
+    /// A record, or something like one.
+    fn record() -> impl Strategy<Value = Vec<u8>> {
+        let kind = prop_oneof![Just(6u8), Just(7), Just(3), Just(11), any::<u8>()];
+        let content = prop_oneof![prop::collection::vec(any::<u8>(), 0..20), Just(vec![0; 8])];
+        (kind, 0u8..3, content, 0u8..9, 0u8..30).prop_map(|(kind, id, content, padding, wrong)| {
+            let version = if wrong == 0 { 2 } else { 1 };
+            let id = if wrong < 3 { id } else { u8::from(kind != 11) };
+            let mut record = vec![version, kind, 0, id, 0, content.len() as u8, padding, 0];
+            record.extend_from_slice(&content);
+            record.resize(record.len() + usize::from(padding), 0);
+            record
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn o1_headers_agree_with_the_slow_twin(
+            flags in 0u8..2,
+            step in 1u8..20,
+            first in "(HTTP/1\\.[01] 200 OK\r?\n)?",
+            lines in prop::collection::vec(line(), 0..6),
+            body in "(\n)?[a\n]{0,3}",
+        ) {
+            let text = first + &lines.concat() + &body;
+            cgi_head(&[&[flags, step][..], text.as_bytes()].concat());
+        }
+
+        #[test]
+        fn o2_records_agree_with_the_slow_twin(
+            step in any::<u8>(),
+            limit in any::<u8>(),
+            records in prop::collection::vec(record(), 0..6),
+            cut in 0usize..20,
+        ) {
+            let mut stream = records.concat();
+            stream.truncate(stream.len().saturating_sub(cut));
+            fastcgi(&[&[step, limit][..], &stream].concat());
+        }
+    }
+}
