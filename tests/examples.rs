@@ -561,6 +561,26 @@ fn r2_files_are_served_on_every_backend() {
 }
 
 #[test]
+fn o1_scripts_answer_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut server = Running::start("33_cgi", &["--listen", "127.0.0.1:0"], backend);
+        let line = server.line();
+        let address = line.strip_prefix("scripts on ").expect("it says where it listens");
+        let answer = ask(address, "GET /cgi-bin/hello.sh/world?a=b HTTP/1.0\r\n\r\n");
+        let hello = "Hello, world: you come from 127.0.0.1 and ask \"a=b\".\n";
+        assert!(answer.ends_with(hello), "{backend}: {answer}");
+        let post = "POST /cgi-bin/hello.sh/x HTTP/1.0\r\nContent-Length: 5\r\n\r\nabcde";
+        assert!(ask(address, post).contains("You have sent 5 bytes."), "{backend}");
+        assert!(
+            ask(address, "GET / HTTP/1.0\r\n\r\n").contains("/cgi-bin/hello.sh/world"),
+            "{backend}"
+        );
+        server.signal("TERM");
+        assert!(server.end().0.success(), "{backend}");
+    }
+}
+
+#[test]
 fn j9_todo_remembers_its_user_on_every_backend() {
     for backend in ["uring", "epoll", "poll", "select"] {
         let mut server = Running::start("26_todo", &["--listen", "127.0.0.1:0"], backend);

@@ -10,6 +10,7 @@
 mod arguments;
 mod browser;
 mod config;
+mod gateways;
 mod live;
 mod mistake;
 mod redirects;

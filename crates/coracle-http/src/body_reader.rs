@@ -1,8 +1,10 @@
 //! Reading the body of a request, piece by piece.
 
 use crate::Headers;
+use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 /// Reads a body as it comes. A read waits until there is something, and parks only the coroutine.
 ///
@@ -29,6 +31,11 @@ pub(crate) trait Source {
 
     /// The fields behind it, once all of it has come.
     fn trailers(&self) -> Option<Headers>;
+
+    /// Which request of its connection it is of, now.
+    fn number(&self) -> u32 {
+        0
+    }
 }
 
 impl<'a> BodyReader<'a> {
@@ -38,6 +45,27 @@ impl<'a> BodyReader<'a> {
 
     pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
         BodyReader(Kind::Streamed(source))
+    }
+}
+
+/// A body that is read after the handler has returned.
+pub(crate) enum KeptBody {
+    Buffered(Bytes),
+    /// And which request it is of: what comes later on the same connection is none of its business.
+    Streamed(Rc<dyn Source>, u32),
+}
+
+impl Read for KeptBody {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            KeptBody::Buffered(bytes) => {
+                let count = into.len().min(bytes.len());
+                bytes.copy_to_slice(&mut into[..count]);
+                Ok(count)
+            }
+            KeptBody::Streamed(source, number) if source.number() == *number => source.read(into),
+            KeptBody::Streamed(..) => Err(io::ErrorKind::ConnectionReset.into()),
+        }
     }
 }
 

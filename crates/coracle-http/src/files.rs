@@ -15,12 +15,12 @@ pub(crate) mod conditional;
 mod keeper;
 mod listing;
 mod mime;
-mod open;
+pub(crate) mod open;
 mod path;
 mod range;
 mod site;
 #[cfg(test)]
-mod test_dir;
+pub(crate) mod test_dir;
 #[cfg(test)]
 mod tests;
 
@@ -317,7 +317,7 @@ fn with_allow(response: Response) -> Response {
 
 /// The same path, with a slash at its end: then what is linked in the directory is found in it. It has no two
 /// slashes in front, which would lead to another host.
-fn add_slash(req: &Request<'_>) -> Response {
+pub(crate) fn add_slash(req: &Request<'_>) -> Response {
     if req.full_path().starts_with("//") {
         return Status::NOT_FOUND.into_response();
     }

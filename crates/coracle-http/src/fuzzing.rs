@@ -4,6 +4,7 @@
 //! only knows lines. Both panic when they disagree.
 
 mod apps;
+mod cgi;
 mod entries;
 mod files;
 mod target;
@@ -12,6 +13,7 @@ mod websocket;
 #[cfg(test)]
 pub(crate) use self::apps::parts;
 pub use self::apps::{accept_encoding, cookies, multipart, pairs, path, values};
+pub use self::cgi::{cgi_head, fastcgi};
 pub use self::entries::{ENTRIES, Entry, enter};
 pub use self::files::{conditions, ranges, site_path};
 pub use self::target::target;

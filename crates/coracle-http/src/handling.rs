@@ -62,8 +62,9 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     let site = &shared.site;
     let mut request = exchange.owned.request();
     if exchange.plan.streamed && shared.with_upload(|_| ()).is_some() {
-        request.stream = Some(&**shared);
+        request.stream = Some(Rc::<Shared>::clone(shared));
     }
+    request.whole = Some(&*site.app);
     let response = &mut exchange.response;
     let called = catch_unwind(AssertUnwindSafe(|| match site.settings.handler_timeout {
         Some(timeout) if !exchange.plan.inline => {

@@ -24,10 +24,12 @@ mod app;
 mod body;
 mod body_reader;
 mod calendar;
+mod cgi;
 mod connection;
 mod date;
 mod escape;
 mod exchange;
+mod fastcgi;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -77,6 +79,8 @@ pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
 pub use body_reader::BodyReader;
+pub use cgi::Cgi;
+pub use fastcgi::FastCgi;
 pub use headers::{HeaderError, Headers};
 /// The status of a response: `Status::OK`, `Status::NOT_FOUND`, …
 #[doc(no_inline)]

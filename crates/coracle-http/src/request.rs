@@ -1,8 +1,9 @@
 //! What a handler is given.
 
+use crate::body_reader::KeptBody;
 use crate::matched::Matched;
 use crate::owned_request::{Known, Version};
-use crate::{BodyReader, Headers, Method, OwnedRequest};
+use crate::{App, BodyReader, Headers, Method, OwnedRequest, Response};
 use coracle_net::Address;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -34,7 +35,9 @@ pub struct Request<'a> {
     pub(crate) matched: OnceCell<Matched<'a>>,
     /// How many segments of the path are the business of whoever has mounted the app.
     above: Cell<usize>,
-    pub(crate) stream: Option<&'a dyn crate::body_reader::Source>,
+    pub(crate) stream: Option<Rc<dyn crate::body_reader::Source>>,
+    /// The app that all requests come to, if there is a server.
+    pub(crate) whole: Option<&'a dyn App>,
 }
 
 impl<'a> Request<'a> {
@@ -46,6 +49,7 @@ impl<'a> Request<'a> {
             matched: OnceCell::new(),
             above: Cell::new(0),
             stream: None,
+            whole: None,
         }
     }
 
@@ -137,7 +141,7 @@ impl<'a> Request<'a> {
 
     /// The fields behind a chunked body, kept apart from those before it. None until the body has been read.
     pub fn trailers(&self) -> &'a Headers {
-        if let Some(trailers) = self.stream.and_then(|stream| stream.trailers()) {
+        if let Some(trailers) = self.stream.as_ref().and_then(|stream| stream.trailers()) {
             return self.owned.late_trailers.get_or_init(|| Box::new(trailers));
         }
         &self.owned.trailers
@@ -151,10 +155,48 @@ impl<'a> Request<'a> {
 
     /// The body, piece by piece, as it comes; a read waits for it.
     pub fn body_reader(&self) -> BodyReader<'_> {
-        match self.stream {
-            Some(source) => BodyReader::streamed(source),
+        match &self.stream {
+            Some(source) => BodyReader::streamed(&**source),
             None => BodyReader::buffered(&self.owned.body),
         }
+    }
+
+    /// The body, for who reads it after the handler has returned, while its answer is sent. It must be let go of
+    /// before the answer ends: what comes then is of another request.
+    pub(crate) fn kept_body(&self) -> KeptBody {
+        match &self.stream {
+            Some(source) => KeptBody::Streamed(Rc::clone(source), source.number()),
+            None => KeptBody::Buffered(self.owned.body.clone()),
+        }
+    }
+
+    /// What the whole app answers in the place of this request: a GET for `target`, or a HEAD, without a body.
+    /// `None` where there is no server, or where `target` is none.
+    pub(crate) fn ask_for(&self, target: &str) -> Option<Response> {
+        let whole = self.whole?;
+        if !target.starts_with('/') || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        let method = if self.method() == Method::Head { "HEAD" } else { "GET" };
+        let mut owned = OwnedRequest::new(method, target);
+        for (name, value) in self.headers().iter() {
+            let of_body = ["expect", "range", "transfer-encoding"]
+                .contains(&&*name.to_ascii_lowercase())
+                || name.len() > 8 && name[..8].eq_ignore_ascii_case("content-")
+                || name.len() > 3 && name[..3].eq_ignore_ascii_case("if-");
+            if !of_body {
+                owned.headers.append(name, value).ok()?;
+            }
+        }
+        if let Some(host) = self.host() {
+            owned.headers.insert("host", host).ok()?; // that of the target, if it had one
+        }
+        owned.version = self.version();
+        owned.peer = self.peer().clone();
+        let mut request = owned.request();
+        request.whole = Some(whole);
+        request.locals = RefCell::new(self.locals.borrow().clone());
+        Some(whole.call(&request))
     }
 
     /// Who asks.

@@ -166,6 +166,7 @@ impl Source for Shared {
         if into.is_empty() {
             return Ok(0);
         }
+        let number = self.number();
         loop {
             let taken = self.with_upload(|upload| {
                 let taken = upload.take(into);
@@ -196,7 +197,14 @@ impl Source for Shared {
             // Something may have come while this gave way.
             if self.with_upload(|upload| upload.is_awaited()) == Some(true) {
                 self.wait()?;
+                if self.number() != number {
+                    return Err(io::ErrorKind::ConnectionReset.into()); // it is another request's turn
+                }
             }
         }
+    }
+
+    fn number(&self) -> u32 {
+        self.request_number()
     }
 }

@@ -24,6 +24,7 @@ const ROWS: &[(char, u32, u32)] = &[
     ('j', 14, 14),
     ('k', 1, 6),
     ('n', 1, 7),
+    ('o', 1, 2),
     ('p', 1, 1),
     ('p', 6, 6),
     ('q', 1, 1),
@@ -42,6 +43,7 @@ const ROWS: &[(char, u32, u32)] = &[
 /// The pages that say which test keeps which bug away, and which shows what is promised.
 const NAMING: &[&str] = &[
     "docs/reference/bugs-of-others.md",
+    "docs/reference/cgi.md",
     "docs/reference/files.md",
     "docs/reference/http.md",
     "docs/reference/websocket.md",

@@ -1,6 +1,7 @@
 //! What `serve` takes on the command line. It counts before what the configuration file says.
 
 use super::config::{Format, Hidden, Symlinks};
+use super::gateways::CGI_BIN;
 use crate::options::ServeOptions;
 use std::path::PathBuf;
 
@@ -29,6 +30,9 @@ pub(crate) struct Arguments {
     /// The Cache-Control of all files, such as "public, max-age=3600".
     #[arg(long, value_name = "VALUE")]
     pub(super) cache_control: Option<String>,
+    /// A directory of scripts (CGI), below /cgi-bin/ or below PATH/. May be repeated.
+    #[arg(long, value_name = "[PATH=]DIR", value_parser = cgi_dir)]
+    pub(super) cgi_dir: Vec<(String, PathBuf)>,
     /// Compress text that is not on the disk compressed.
     #[arg(long)]
     pub(super) compress: bool,
@@ -50,6 +54,18 @@ pub(crate) struct Arguments {
     /// How many connections there may be from one address; those above are answered with 503.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit_connections_per_address: Option<u32>,
+}
+
+fn cgi_dir(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((path, directory)) if path.starts_with('/') => {
+            if path.contains(['?', '#', '%']) {
+                return Err(format!("{path:?} is no path without escapes"));
+            }
+            Ok((path.to_owned(), directory.into()))
+        }
+        _ => Ok((CGI_BIN.to_owned(), text.into())),
+    }
 }
 
 fn error_page(text: &str) -> Result<(u16, PathBuf), String> {

@@ -83,6 +83,8 @@ pub(super) struct Site {
     pub(super) content_types: BTreeMap<String, Spanned<String>>,
     pub(super) error_pages: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
     pub(super) redirect: Vec<Redirect>,
+    pub(super) cgi: Vec<Cgi>,
+    pub(super) fastcgi: Vec<FastCgi>,
 }
 
 #[derive(Deserialize, clap::ValueEnum, Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +109,40 @@ pub(super) enum Symlinks {
     Never,
     /// They are followed wherever they lead.
     Anywhere,
+}
+
+/// What scripts are told besides.
+pub(super) type Variables = BTreeMap<Spanned<String>, String>;
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cgi {
+    pub(super) path: Spanned<String>,
+    pub(super) directory: Spanned<PathBuf>,
+    pub(super) timeout_seconds: Option<Spanned<i64>>,
+    pub(super) limit_processes: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub(super) pass_authorization: bool,
+    #[serde(default)]
+    pub(super) variables: Variables,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FastCgi {
+    pub(super) path: Spanned<String>,
+    pub(super) directory: Spanned<PathBuf>,
+    pub(super) address: Spanned<String>,
+    #[serde(default)]
+    pub(super) files: bool,
+    pub(super) front_controller: Option<String>,
+    pub(super) directory_there: Option<PathBuf>,
+    pub(super) timeout_seconds: Option<Spanned<i64>>,
+    pub(super) limit_connections: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub(super) pass_authorization: bool,
+    #[serde(default)]
+    pub(super) variables: Variables,
 }
 
 #[derive(Deserialize, Debug)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 /// The most seconds that a time-out may have: a day.
-const SECONDS: RangeInclusive<i64> = 1..=86_400;
+pub(super) const SECONDS: RangeInclusive<i64> = 1..=86_400;
 
 /// Everything that was decided.
 #[derive(Debug)]
@@ -263,7 +263,7 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
 }
 
 /// A number that has to be between others.
-fn number<T: TryFrom<i64>>(
+pub(super) fn number<T: TryFrom<i64>>(
     mistakes: &mut Mistakes,
     value: Option<&Spanned<i64>>,
     range: RangeInclusive<i64>,

@@ -1,10 +1,10 @@
-//! The app of one site: redirects, then files, then the welcome page where there is nothing else.
+//! The app of one site: redirects, then scripts, then files, then the welcome page where there is nothing else.
 
 use super::site_setup::SiteSetup;
 use super::welcome::Welcome;
 use coracle::http::files::Files;
 use coracle::http::middleware::{Compression, ErrorPages, around};
-use coracle::http::{App, Method, Request, Response, Status};
+use coracle::http::{App, Method, Plan, Request, Response, Status};
 use std::io;
 use std::sync::Arc;
 
@@ -22,11 +22,18 @@ impl App for Site {
         if let Some(moved) = self.setup.redirects.answer(req) {
             return moved;
         }
+        if let Some(answer) = self.setup.gateways.answer(req) {
+            return answer;
+        }
         let response = self.files.call(req);
         if response.status() == Status::NOT_FOUND && self.setup.welcome && asks_for_the_top(req) {
             return self.welcome.page();
         }
         response
+    }
+
+    fn plan(&self, req: &Request<'_>) -> Plan {
+        self.setup.gateways.plan(req).unwrap_or_default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::arguments::Arguments;
 use super::config::{self, Hidden};
+use super::gateways::{self, Gateways};
 use super::mistake::Mistakes;
 use super::redirects::{Redirect, Redirects, Wrong};
 use coracle::http::files::{DotFiles, Files, Symlinks};
@@ -28,6 +29,7 @@ pub(super) struct SiteSetup {
     /// Read already.
     pub(super) error_pages: Vec<(Status, String)>,
     pub(super) redirects: Redirects,
+    pub(super) gateways: Gateways,
 }
 
 impl Default for SiteSetup {
@@ -45,6 +47,7 @@ impl Default for SiteSetup {
             content_types: Vec::new(),
             error_pages: Vec::new(),
             redirects: Redirects::default(),
+            gateways: Gateways::default(),
         }
     }
 }
@@ -71,7 +74,13 @@ impl SiteSetup {
                 .map_err(|error| cannot_read("the error page", file, &error))?;
             self.set_error_page(Status::from_u16(*status).expect("it is 400 to 599"), page);
         }
-        Ok(())
+        for (path, directory) in &arguments.cgi_dir {
+            self.gateways.add_cgi(path, directory)?;
+        }
+        match self.gateways.shown_by(&self.directory) {
+            Some(wrong) => Err(io::Error::new(io::ErrorKind::InvalidInput, wrong)),
+            None => Ok(()),
+        }
     }
 
     fn set_error_page(&mut self, status: Status, page: String) {
@@ -159,6 +168,7 @@ fn read(site: &config::Site, welcome: bool, mistakes: &mut Mistakes, base: &Path
         symlinks: site.symlinks,
         precompressed: site.precompressed.unwrap_or(true),
         compression: site.compression,
+        gateways: gateways::read(site, mistakes, base),
         ..SiteSetup::default()
     };
     if let Some(directory) = &site.directory {
@@ -166,6 +176,11 @@ fn read(site: &config::Site, welcome: bool, mistakes: &mut Mistakes, base: &Path
         if let Err(error) = Files::new(&setup.directory) {
             mistakes.add(directory.span(), error.to_string());
         }
+    }
+    let tables = site.cgi.iter().map(|table| &table.directory);
+    let first = tables.chain(site.fastcgi.iter().map(|table| &table.directory)).next();
+    if let (Some(wrong), Some(first)) = (setup.gateways.shown_by(&setup.directory), first) {
+        mistakes.add(first.span(), wrong);
     }
     if let Some(names) = &site.index {
         for name in

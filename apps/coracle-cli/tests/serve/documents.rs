@@ -35,6 +35,8 @@ fn q1_every_key_is_in_the_reference() {
         ("[site]", "`[site]` and `[[host]]`"),
         ("[[host]]", "`[site]` and `[[host]]`"),
         ("[[site.redirect]]", "`[[site.redirect]]` and `[[host.redirect]]`"),
+        ("[[site.cgi]]", "`[[site.cgi]]` and `[[host.cgi]]`"),
+        ("[[site.fastcgi]]", "`[[site.fastcgi]]` and `[[host.fastcgi]]`"),
     ] {
         let (keys, documented) = (keys(table), documented(heading));
         assert_eq!(keys, documented, "{table}");

@@ -3,6 +3,7 @@
 
 mod access_log;
 mod browser;
+mod cgi;
 mod client;
 mod command_line;
 mod configuration;
@@ -57,6 +58,11 @@ macro_rules! suite {
                 j11_compression_when_it_is_asked_for,
                 n5_cache_control_and_content_types,
                 q1_redirects,
+            }
+            cgi::{
+                o1_scripts_of_a_directory_answer,
+                o1_scripts_of_the_configuration_answer,
+                o2_fastcgi_of_the_configuration_answers,
             }
             hosts::{
                 j7_each_host_has_its_own_site,

@@ -52,7 +52,7 @@ pub enum Symlinks {
 
 /// The directory that is served.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(crate) struct Root {
     path: PathBuf,
     symlinks: Symlinks,
     /// Whether the kernel has openat2(2), as far as is known.
@@ -72,14 +72,14 @@ pub(super) enum Opened {
 
 /// What was found, by a look only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     File(State),
     Directory(State),
 }
 
 /// What tells whether a file is still the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(crate) struct State {
     pub(super) length: u64,
     device: u64,
     inode: u64,
@@ -89,7 +89,7 @@ pub(super) struct State {
 
 /// Why something cannot be served.
 #[derive(Debug)]
-pub(super) enum OpenError {
+pub(crate) enum OpenError {
     /// It is not there, or might as well not be: 404.
     NotFound,
     /// The server may not read it: 403.
@@ -110,18 +110,18 @@ impl Clone for Root {
 impl Root {
     /// Serves this directory. The path is followed anew each time, so that a link that is switched to another
     /// version takes effect; it does not depend on the current directory.
-    pub(super) fn new(path: &Path, symlinks: Symlinks) -> io::Result<Root> {
+    pub(crate) fn new(path: &Path, symlinks: Symlinks) -> io::Result<Root> {
         let path = std::path::absolute(path)?;
         let root = Root { path, symlinks, openat2: AtomicBool::new(true), tries: LIMIT_TRIES };
         root.open_root()?;
         Ok(root)
     }
 
-    pub(super) fn set_symlinks(&mut self, symlinks: Symlinks) {
+    pub(crate) fn set_symlinks(&mut self, symlinks: Symlinks) {
         self.symlinks = symlinks;
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -141,7 +141,7 @@ impl Root {
     }
 
     /// Looks at what `relative` leads to, and opens nothing.
-    pub(super) fn look(&self, relative: &str) -> Result<Seen, OpenError> {
+    pub(crate) fn look(&self, relative: &str) -> Result<Seen, OpenError> {
         let root = self.open_root()?;
         let place = self.find(root.as_fd(), relative)?;
         Seen::of(&place.descriptor)
@@ -429,7 +429,7 @@ impl From<io::Error> for OpenError {
 
 impl OpenError {
     /// The status that answers it.
-    pub(super) fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         match self {
             OpenError::NotFound => 404,
             OpenError::Forbidden => 403,

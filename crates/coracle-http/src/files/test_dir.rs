@@ -5,10 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(super) struct TestDir(PathBuf);
+pub(crate) struct TestDir(PathBuf);
 
 impl TestDir {
-    pub(super) fn new() -> TestDir {
+    pub(crate) fn new() -> TestDir {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("coracle-files-{}-{number}", std::process::id());
@@ -17,23 +17,23 @@ impl TestDir {
         TestDir(path)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub(super) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> &TestDir {
+    pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> &TestDir {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, contents).unwrap();
         self
     }
 
-    pub(super) fn directory(&self, name: &str) -> &TestDir {
+    pub(crate) fn directory(&self, name: &str) -> &TestDir {
         fs::create_dir_all(self.0.join(name)).unwrap();
         self
     }
 
-    pub(super) fn link(&self, name: &str, target: impl AsRef<Path>) -> &TestDir {
+    pub(crate) fn link(&self, name: &str, target: impl AsRef<Path>) -> &TestDir {
         symlink(target, self.0.join(name)).unwrap();
         self
     }

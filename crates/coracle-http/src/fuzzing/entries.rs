@@ -6,7 +6,9 @@ pub type Entry = fn(&[u8]);
 /// Every target of `fuzz/fuzz_targets`, and what it does with its input.
 pub const ENTRIES: &[(&str, Entry)] = &[
     ("accept_encoding", super::accept_encoding),
+    ("cgi_head", super::cgi_head),
     ("conditional", super::conditions),
+    ("fastcgi", super::fastcgi),
     ("http_chunks", |bytes| {
         if let Some((&step, body)) = bytes.split_first() {
             super::chunks(body, step.into());

@@ -1,0 +1,175 @@
+//! From what a script says to an answer: its header, a redirect, a body that is sent while it comes.
+
+use super::head::{Head, HeadReader, Style};
+use crate::into_response::may_have_body;
+use crate::refusal::Refusal;
+use crate::{Body, BodyWriter, IntoResponse, Method, Request, Response, Status};
+use coracle_coro::is_cancelled;
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+/// So much is read at a time.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// So much of a body is read that nobody gets; then the script is ended.
+const LIMIT_DRAINED_BYTES: usize = 16 << 20;
+
+/// How often a script may send a request elsewhere on the same server.
+const LIMIT_REDIRECTS: u32 = 10;
+
+/// A script that speaks. Whoever drops one before its end wants no more of it: it is ended.
+pub(crate) trait Speaker: Read + 'static {
+    /// All was read that it says. Whether it came to a good end.
+    fn finish(&mut self) -> io::Result<()>;
+
+    /// How long its header may take.
+    fn timeout(&self) -> Duration;
+
+    /// Which it is, for the log.
+    fn name(&self) -> &str;
+}
+
+/// How often this request was sent elsewhere.
+struct Redirected(u32);
+
+/// The answer of a script.
+pub(crate) fn answer(req: &Request<'_>, mut script: impl Speaker, style: Style) -> Response {
+    let timeout = script.timeout();
+    let (head, begin) = match coracle_coro::timeout(timeout, || read_head(&mut script, style)) {
+        Ok(read) => read,
+        Err(error) => return failed(script.name(), &error),
+    };
+    if let Some(target) = local_target(&head, style) {
+        let target = target.to_owned();
+        return redirect(req, script, &target);
+    }
+    let default = if head.location.is_some() { Status::FOUND } else { Status::OK };
+    let status = head.status.unwrap_or(default);
+    let mut response = Response::new(status);
+    *response.headers_mut() = head.headers;
+    if let Some(location) = &head.location {
+        response = response.with_header("location", location);
+    }
+    if req.method() == Method::Head || !may_have_body(status) {
+        if let Some(length) = head.content_length {
+            response = response.with_header("content-length", length.to_string());
+        }
+        return match drain(&mut script) {
+            Ok(()) => response,
+            Err(error) => failed(script.name(), &error),
+        };
+    }
+    response.with_body(match head.content_length {
+        Some(len) => Body::stream_exact(len, move |out| relay(script, &begin, Some(len), out)),
+        None => Body::stream(move |out| relay(script, &begin, None, out)),
+    })
+}
+
+/// What the client is told when a script has failed, and what the log.
+pub(crate) fn failed(script: &str, error: &io::Error) -> Response {
+    if let Some(refusal) = Refusal::of(error) {
+        return refusal.into_response(); // its body could not be read: it is the client who has failed
+    }
+    if is_cancelled(error) {
+        return Status::SERVICE_UNAVAILABLE.into_response(); // nobody reads it
+    }
+    tracing::error!(script, "{error}");
+    match error.kind() {
+        io::ErrorKind::TimedOut => Status::GATEWAY_TIMEOUT.into_response(),
+        io::ErrorKind::QuotaExceeded => {
+            Status::SERVICE_UNAVAILABLE.into_response().with_header("retry-after", "1")
+        }
+        _ => Status::BAD_GATEWAY.into_response(),
+    }
+}
+
+fn read_head(script: &mut impl Speaker, style: Style) -> io::Result<(Head, Vec<u8>)> {
+    let mut reader = HeadReader::new(style);
+    let mut space = vec![0; PIECE_BYTES];
+    loop {
+        let count = script.read(&mut space)?;
+        if count == 0 {
+            script.finish()?;
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                match reader.is_empty() {
+                    true => "it has ended without an answer",
+                    false => "it has ended before its header did: an empty line is missing",
+                },
+            ));
+        }
+        match reader.feed(&space[..count]) {
+            Ok(None) => {}
+            Ok(Some(whole)) => return Ok(whole),
+            Err(error) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()));
+            }
+        }
+    }
+}
+
+/// Where on this server the request is to be answered instead (RFC 3875, 6.2.2).
+fn local_target(head: &Head, style: Style) -> Option<&str> {
+    let target = head.location.as_deref()?;
+    let is_local = target.starts_with('/') && !target.starts_with("//");
+    (is_local && head.status.is_none() && style == Style::Cgi).then_some(target)
+}
+
+fn redirect(req: &Request<'_>, mut script: impl Speaker, target: &str) -> Response {
+    if let Err(error) = drain(&mut script) {
+        return failed(script.name(), &error);
+    }
+    let times = req.local::<Redirected>().map_or(0, |before| before.0) + 1;
+    if times > LIMIT_REDIRECTS {
+        let error = io::Error::other("it is sent elsewhere again and again");
+        return failed(script.name(), &error);
+    }
+    drop(script);
+    req.set_local(Redirected(times));
+    let elsewhere = Status::FOUND.into_response();
+    req.ask_for(target).unwrap_or_else(|| elsewhere.with_header("location", target))
+}
+
+/// Lets it come to its end, if that is not too far.
+fn drain(script: &mut impl Speaker) -> io::Result<()> {
+    let mut space = vec![0; PIECE_BYTES];
+    let mut drained = 0;
+    loop {
+        match script.read(&mut space)? {
+            0 => return script.finish(),
+            count => drained += count,
+        }
+        if drained > LIMIT_DRAINED_BYTES {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends what the script says, as it says it.
+fn relay(
+    mut script: impl Speaker,
+    begin: &[u8],
+    len: Option<u64>,
+    out: &mut BodyWriter<'_>,
+) -> io::Result<()> {
+    let mut left = len.unwrap_or(u64::MAX);
+    let mut send = |piece: &[u8], left: &mut u64| {
+        let count = usize::try_from(*left).unwrap_or(usize::MAX).min(piece.len());
+        *left -= count as u64;
+        out.write_all(&piece[..count])?;
+        out.flush()?;
+        Ok::<_, io::Error>(count < piece.len())
+    };
+    let mut too_much = send(begin, &mut left)?;
+    let mut space = vec![0; PIECE_BYTES];
+    while left > 0 {
+        match script.read(&mut space)? {
+            0 => break,
+            count => too_much |= send(&space[..count], &mut left)?,
+        }
+    }
+    if too_much {
+        tracing::warn!(script = script.name(), "it says more than its Content-Length");
+    }
+    script.finish().or_else(|error| if left == 0 { Ok(()) } else { Err(error) })
+}
