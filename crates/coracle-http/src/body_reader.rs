@@ -1,8 +1,10 @@
 //! Reading the body of a request, piece by piece.
 
 use crate::Headers;
+use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 /// Reads a body as it comes. A read waits until there is something, and parks only the coroutine.
 ///
@@ -20,6 +22,12 @@ pub struct BodyReader<'a>(Kind<'a>);
 enum Kind<'a> {
     Buffered(&'a [u8]),
     Streamed(&'a dyn Source),
+    Kept(Bytes),
+    /// The body of a request that may be over: that of the next is not its business.
+    Shared {
+        source: Rc<dyn Source>,
+        number: u32,
+    },
 }
 
 /// Where the pieces come from.
@@ -29,6 +37,9 @@ pub(crate) trait Source {
 
     /// The fields behind it, once all of it has come.
     fn trailers(&self) -> Option<Headers>;
+
+    /// Which request of its connection it is.
+    fn number(&self) -> u32;
 }
 
 impl<'a> BodyReader<'a> {
@@ -39,6 +50,14 @@ impl<'a> BodyReader<'a> {
     pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
         BodyReader(Kind::Streamed(source))
     }
+
+    pub(crate) fn kept(bytes: Bytes) -> BodyReader<'static> {
+        BodyReader(Kind::Kept(bytes))
+    }
+
+    pub(crate) fn shared(source: &Rc<dyn Source>) -> BodyReader<'static> {
+        BodyReader(Kind::Shared { source: Rc::clone(source), number: source.number() })
+    }
 }
 
 impl Read for BodyReader<'_> {
@@ -46,6 +65,13 @@ impl Read for BodyReader<'_> {
         match &mut self.0 {
             Kind::Buffered(bytes) => bytes.read(into),
             Kind::Streamed(source) => source.read(into),
+            Kind::Kept(bytes) => {
+                let count = into.len().min(bytes.len());
+                bytes.copy_to_slice(&mut into[..count]);
+                Ok(count)
+            }
+            Kind::Shared { source, number } if source.number() == *number => source.read(into),
+            Kind::Shared { .. } => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 }

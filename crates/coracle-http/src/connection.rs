@@ -35,6 +35,7 @@ use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
 use coracle_loop::Loop;
 use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
+use smallvec::SmallVec;
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,8 +79,8 @@ pub(crate) struct Rare {
     pub(crate) upload: Option<Upload>,
     /// The rest of an answer that is too big for one go, and whether the connection goes on after it.
     download: Option<(Bytes, bool)>,
-    /// Who waits for bytes, or for room.
-    waiting: Option<Coroutine>,
+    /// Who waits for bytes, or for room: mostly one, but a body may be read while its answer is written.
+    waiting: SmallVec<[Coroutine; 1]>,
     /// What was seen when somebody last looked, while a client is slow.
     watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
@@ -500,6 +501,10 @@ impl Shared {
         self.facts.is(Fact::Paused)
     }
 
+    pub(crate) fn number_of_request(&self) -> u32 {
+        self.requests.get()
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         self.facts.is(Fact::Gone)
     }
@@ -523,16 +528,17 @@ impl Shared {
     /// Waits until something has changed: bytes have come, there is room, or the connection is gone.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let coroutine = coracle_coro::current();
-        self.with_rare(|rare| rare.waiting = Some(coroutine));
+        let id = coroutine.id();
+        self.with_rare(|rare| rare.waiting.push(coroutine));
         let woken = coracle_coro::park();
-        self.if_rare(|rare| rare.waiting = None);
+        self.if_rare(|rare| rare.waiting.retain(|waiting| waiting.id() != id));
         woken
     }
 
     /// Wakes who waits for a change.
     fn wake(&self) {
-        if let Some(waiting) = self.if_rare(|rare| rare.waiting.take()).flatten() {
-            waiting.unpark();
+        if let Some(waiting) = self.if_rare(|rare| std::mem::take(&mut rare.waiting)) {
+            waiting.iter().for_each(Coroutine::unpark);
         }
     }
 

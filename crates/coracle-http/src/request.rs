@@ -34,7 +34,7 @@ pub struct Request<'a> {
     pub(crate) matched: OnceCell<Matched<'a>>,
     /// How many segments of the path are the business of whoever has mounted the app.
     above: Cell<usize>,
-    pub(crate) stream: Option<&'a dyn crate::body_reader::Source>,
+    pub(crate) stream: Option<Rc<dyn crate::body_reader::Source>>,
 }
 
 impl<'a> Request<'a> {
@@ -137,7 +137,7 @@ impl<'a> Request<'a> {
 
     /// The fields behind a chunked body, kept apart from those before it. None until the body has been read.
     pub fn trailers(&self) -> &'a Headers {
-        if let Some(trailers) = self.stream.and_then(|stream| stream.trailers()) {
+        if let Some(trailers) = self.stream.as_ref().and_then(|stream| stream.trailers()) {
             return self.owned.late_trailers.get_or_init(|| Box::new(trailers));
         }
         &self.owned.trailers
@@ -151,9 +151,30 @@ impl<'a> Request<'a> {
 
     /// The body, piece by piece, as it comes; a read waits for it.
     pub fn body_reader(&self) -> BodyReader<'_> {
-        match self.stream {
-            Some(source) => BodyReader::streamed(source),
+        match &self.stream {
+            Some(source) => BodyReader::streamed(&**source),
             None => BodyReader::buffered(&self.owned.body),
+        }
+    }
+
+    /// The same, to be kept: for an answer that is written while the body is read, by
+    /// [`Body::stream`](crate::Body::stream), or for another coroutine.
+    ///
+    /// ```
+    /// use coracle_http::{Body, Request, streaming};
+    ///
+    /// let echo = streaming(|req: &Request<'_>| {
+    ///     let mut body = req.owned_body_reader();
+    ///     Body::stream(move |out| std::io::copy(&mut body, out).map(drop))
+    /// });
+    /// # let _ = echo;
+    /// ```
+    ///
+    /// The connection is closed behind an answer that begins before its request has come.
+    pub fn owned_body_reader(&self) -> BodyReader<'static> {
+        match &self.stream {
+            Some(source) => BodyReader::shared(source),
+            None => BodyReader::kept(self.owned.body.clone()),
         }
     }
 

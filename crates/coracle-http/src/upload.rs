@@ -158,6 +158,10 @@ impl Upload {
 }
 
 impl Source for Shared {
+    fn number(&self) -> u32 {
+        self.number_of_request()
+    }
+
     fn trailers(&self) -> Option<Headers> {
         self.with_upload(|upload| upload.over.then(|| upload.trailers.clone())).flatten()
     }

@@ -1,0 +1,106 @@
+//! The connections that a loop keeps, by where they lead.
+
+use super::link::Link;
+use super::place::{At, Place};
+use super::stream::Secure;
+use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
+use coracle_loop::Loop;
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How many servers are remembered; those that are not in use are forgotten first.
+const LIMIT_PLACES: usize = 256;
+
+/// A connection that is out: at its end it goes back, or is closed.
+pub(crate) type Pooled = PooledConn<Link>;
+
+/// The pools of one loop.
+#[derive(Default)]
+struct Pools(RefCell<Vec<Pool>>);
+
+struct Pool {
+    owner: u64,
+    place: Place,
+    connections: ConnPool<Link>,
+}
+
+/// How connections of one owner are made and kept. The same on all loops; the connections are not.
+#[derive(Clone)]
+pub(crate) struct Keeping {
+    owner: u64,
+    pub(crate) pool: ConnPoolSettings,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) secure: Option<Arc<dyn Secure>>,
+}
+
+impl Keeping {
+    pub(crate) fn new(
+        pool: ConnPoolSettings,
+        connect_timeout: Duration,
+        secure: Option<Arc<dyn Secure>>,
+    ) -> Keeping {
+        static NEXT_OWNER: AtomicU64 = AtomicU64::new(0);
+        let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
+        Keeping { owner, pool, connect_timeout, secure }
+    }
+
+    /// A connection to a place: one that is idle, or a new one.
+    ///
+    /// # Errors
+    /// Those of connecting and of [waiting](ConnPool::get) for a connection; there is no loop here.
+    pub(crate) fn get(&self, place: &Place) -> io::Result<Pooled> {
+        self.pool_of(place)?.get()
+    }
+
+    /// A connection that nobody else has used, and nobody else will.
+    pub(crate) fn connect(&self, place: &Place) -> io::Result<Link> {
+        place.connect(self.connect_timeout, self.secure.as_ref())
+    }
+
+    fn pool_of(&self, place: &Place) -> io::Result<ConnPool<Link>> {
+        let Some(lp) = Loop::current() else {
+            return Err(io::Error::other("an HTTP client needs a loop: use it in a coroutine"));
+        };
+        let pools = lp.extension(Pools::default);
+        let is_it = |pool: &Pool| pool.owner == self.owner && pool.place.is_same(place);
+        let found = pools.0.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
+        match found {
+            Some(connections) => Ok(connections),
+            None => self.add(&pools, place),
+        }
+    }
+
+    #[cold]
+    fn add(&self, pools: &Pools, place: &Place) -> io::Result<ConnPool<Link>> {
+        let (keeping, to) = (self.clone(), place.clone());
+        let connections = ConnPool::new(self.pool.clone(), move || keeping.connect(&to))?;
+        let mut list = pools.0.borrow_mut();
+        let mut forgotten = Vec::new();
+        if list.len() >= LIMIT_PLACES {
+            let (used, idle) = std::mem::take(&mut *list)
+                .into_iter()
+                .partition(|pool| pool.connections.stats().in_use > 0);
+            (*list, forgotten) = (used, idle);
+        }
+        let pool =
+            Pool { owner: self.owner, place: place.clone(), connections: connections.clone() };
+        list.push(pool);
+        drop(list);
+        drop(forgotten); // their connections are closed when nothing is borrowed
+        Ok(connections)
+    }
+}
+
+impl Place {
+    fn is_same(&self, other: &Place) -> bool {
+        let same = match (&self.at, &other.at) {
+            (At::Name(one), At::Name(other)) => one == other,
+            (At::Address(one), At::Address(other)) => one == other,
+            _ => false,
+        };
+        same && self.secure == other.secure
+    }
+}
