@@ -3,10 +3,11 @@
 use super::arguments::Arguments;
 use super::config::{Config, Format, Limits, Timeouts};
 use super::mistake::Mistakes;
+use super::proxies::{self, ProxySetup};
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
 use crate::options::ServeOptions;
-use coracle::http;
 use coracle::http::middleware::LogFormat;
+use coracle::http::{self, Networks};
 use coracle::net::ToAddresses;
 use std::fmt;
 use std::fs;
@@ -29,6 +30,9 @@ pub(super) struct Setup {
     /// For hosts that are not named; none if those get nothing.
     pub(super) site: Option<SiteSetup>,
     pub(super) hosts: Vec<(Vec<String>, SiteSetup)>,
+    pub(super) proxies: Vec<ProxySetup>,
+    /// Who says for whom a connection is.
+    pub(super) proxy_protocol: Networks,
 }
 
 /// Where a line is written for each answer. Two that are the same write to the same file in the same way.
@@ -107,6 +111,10 @@ impl Setup {
             Log { file, format: log.format.into() }
         });
         let site = site.or_else(|| hosts.is_empty().then(SiteSetup::default));
+        let mut paths = Vec::new();
+        let proxies = config.proxy.iter().map(|proxy| proxies::read(proxy, mistakes, &mut paths));
+        let proxies = proxies.collect();
+        let proxy_protocol = proxies::networks(&config.proxy_protocol, mistakes);
         Setup {
             options,
             settings: settings(&config.limits, &config.timeouts, mistakes),
@@ -114,6 +122,8 @@ impl Setup {
             log,
             site,
             hosts,
+            proxies,
+            proxy_protocol,
         }
     }
 
@@ -144,6 +154,13 @@ impl Setup {
             };
             log.format = format.into();
         }
+        for (path, to) in &arguments.proxy {
+            let new = ProxySetup::new(path, to)?;
+            match self.proxies.iter_mut().find(|proxy| proxy.path == *path) {
+                Some(known) => known.to.push(to.clone()),
+                None => self.proxies.push(new),
+            }
+        }
         if arguments.directory.is_some() {
             self.site.get_or_insert_default(); // for whom no host is named
         }
@@ -152,8 +169,10 @@ impl Setup {
 
     /// The names of what is different and cannot be changed while it serves.
     pub(super) fn fixed(&self, new: &Setup) -> Vec<&'static str> {
+        let proxy_protocol = self.proxy_protocol != new.proxy_protocol;
         let (old, new) = (&self.options, &new.options);
         let differences = [
+            ("proxy_protocol", proxy_protocol),
             ("listen", old.listen != new.listen),
             ("backend", old.backend != new.backend),
             ("threads", old.threads != new.threads),
@@ -173,6 +192,8 @@ impl Default for Setup {
             log: None,
             site: Some(SiteSetup::default()),
             hosts: Vec::new(),
+            proxies: Vec::new(),
+            proxy_protocol: Networks::none(),
         }
     }
 }
@@ -247,7 +268,7 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
 }
 
 /// A number that has to be between others.
-fn number<T: TryFrom<i64>>(
+pub(super) fn number<T: TryFrom<i64>>(
     mistakes: &mut Mistakes,
     value: Option<&Spanned<i64>>,
     range: RangeInclusive<i64>,

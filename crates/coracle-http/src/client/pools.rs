@@ -7,7 +7,7 @@ use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_loop::Loop;
 use std::cell::RefCell;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ struct Pools(RefCell<Vec<Pool>>);
 
 struct Pool {
     owner: u64,
+    /// Gone when the owner is.
+    life: Weak<()>,
     place: Place,
     connections: ConnPool<Link>,
 }
@@ -31,6 +33,8 @@ struct Pool {
 #[derive(Clone)]
 pub(crate) struct Keeping {
     owner: u64,
+    /// None in what a pool itself keeps.
+    life: Option<Arc<()>>,
     pub(crate) pool: ConnPoolSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) secure: Option<Arc<dyn Secure>>,
@@ -44,7 +48,7 @@ impl Keeping {
     ) -> Keeping {
         static NEXT_OWNER: AtomicU64 = AtomicU64::new(0);
         let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
-        Keeping { owner, pool, connect_timeout, secure }
+        Keeping { owner, life: Some(Arc::new(())), pool, connect_timeout, secure }
     }
 
     /// A connection to a place: one that is idle, or a new one.
@@ -75,19 +79,23 @@ impl Keeping {
 
     #[cold]
     fn add(&self, pools: &Pools, place: &Place) -> io::Result<ConnPool<Link>> {
-        let (keeping, to) = (self.clone(), place.clone());
+        let (keeping, to) = (Keeping { life: None, ..self.clone() }, place.clone());
         let connections = ConnPool::new(self.pool.clone(), move || keeping.connect(&to))?;
         let mut list = pools.0.borrow_mut();
-        let mut forgotten = Vec::new();
-        if list.len() >= LIMIT_PLACES {
-            let (used, idle) = std::mem::take(&mut *list)
-                .into_iter()
-                .partition(|pool| pool.connections.stats().in_use > 0);
-            (*list, forgotten) = (used, idle);
-        }
-        let pool =
-            Pool { owner: self.owner, place: place.clone(), connections: connections.clone() };
-        list.push(pool);
+        let is_full = list.len() >= LIMIT_PLACES;
+        let is_needed = |pool: &Pool| {
+            let is_owned = pool.life.strong_count() > 0;
+            (is_owned && !is_full) || pool.connections.stats().in_use > 0
+        };
+        let (kept, forgotten) = std::mem::take(&mut *list).into_iter().partition(is_needed);
+        let forgotten: Vec<Pool> = forgotten;
+        *list = kept;
+        list.push(Pool {
+            owner: self.owner,
+            life: self.life.as_ref().map_or_else(Weak::new, Arc::downgrade),
+            place: place.clone(),
+            connections: connections.clone(),
+        });
         drop(list);
         drop(forgotten); // their connections are closed when nothing is borrowed
         Ok(connections)

@@ -202,9 +202,10 @@ pub(crate) fn j15_answer_that_breaks_off_is_cut(h: &Harness) {
         let (upstream, _) = scripted(h, vec![script]);
         let client = Client::of(h, to(&[&upstream]));
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        assert_eq!(client.head().status, 200);
+        // What was not sent when it is cut is not sent any more.
         let rest = client.rest();
-        let is_whole = rest.ends_with(b"0\r\n\r\n") || rest.len() == 100_000;
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 200 OK\r\n"), "{rest:?}");
+        let is_whole = rest.ends_with(b"0\r\n\r\n") || rest.len() >= 100_000;
         assert_eq!(is_whole, whole, "{} bytes", rest.len());
     }
 }
@@ -238,14 +239,17 @@ pub(crate) fn j15_only_what_may_be_is_tried_again(h: &Harness) {
     let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let (upstream, asked) = scripted(h, (0..5).map(|_| Script::answer(good)).collect());
     let proxy = Rc::new(to(&[&upstream]));
-    let client = Client::of(h, Rc::clone(&proxy));
+    let front = listening(h, Rc::clone(&proxy));
     // A simulated kernel may take its time to tell that a connection has ended.
     let once = if h.is_simulated() { "GET" } else { "POST" };
-    for method in ["GET", once, "GET", once] {
-        client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"));
-        assert_eq!(client.answer().status, 200, "{method}");
-        h.run_for(20 * MS);
-    }
+    run(h, move || {
+        let client = coracle_http::Client::new();
+        for method in ["GET", once, "GET", once] {
+            let answer = client.request(method, &format!("http://{front}/")).body("x").send();
+            assert_eq!(answer.unwrap().status(), 200, "{method}");
+            sleep(20 * MS).unwrap();
+        }
+    });
     assert_eq!((asked.get(), proxy.upstreams()[0].failed()), (4, 0));
 }
 
