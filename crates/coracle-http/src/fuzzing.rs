@@ -6,6 +6,7 @@
 mod apps;
 mod entries;
 mod files;
+mod reply;
 mod target;
 mod websocket;
 
@@ -14,6 +15,7 @@ pub(crate) use self::apps::parts;
 pub use self::apps::{accept_encoding, cookies, multipart, pairs, path, values};
 pub use self::entries::{ENTRIES, Entry, enter};
 pub use self::files::{conditions, ranges, site_path};
+pub use self::reply::{proxy_header, reply};
 pub use self::target::target;
 pub use self::websocket::websocket;
 
