@@ -94,7 +94,11 @@ pub struct NetworksError {
 
 impl fmt::Display for NetworksError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no network: write `192.0.2.1`, `10.0.0.0/8`, `fd00::/8` or `unix`", self.part)
+        write!(
+            f,
+            "{:?} is no network: write `192.0.2.1`, `10.0.0.0/8`, `fd00::/8` or `unix`",
+            self.part
+        )
     }
 }
 
@@ -117,7 +121,8 @@ mod tests {
         assert!(!has("2001:db8::/33", "2001:db8:8000::1"));
         assert!(has("10.0.0.1/8", "10.255.0.0"), "bits behind the network do not count");
         assert!(!has("", "127.0.0.1"));
-        for wrong in ["a", "1.2.3", "1.2.3.4/", "1.2.3.4/33", "::/129", "1.2.3.4/-1", "1.2.3.4:80"] {
+        for wrong in ["a", "1.2.3", "1.2.3.4/", "1.2.3.4/33", "::/129", "1.2.3.4/-1", "1.2.3.4:80"]
+        {
             assert!(wrong.parse::<Networks>().is_err(), "{wrong}");
         }
     }

@@ -176,7 +176,8 @@ impl Proxy {
     /// Asks an upstream. A connection that turns out to be an old one is not its fault: another is taken.
     fn ask(&self, upstream: &Upstream, req: &Request<'_>) -> Result<Response, Failure> {
         let in_flight = upstream.begin();
-        let upgrade = req.header("upgrade").filter(|_| req.headers().has_token("connection", "upgrade"));
+        let upgrade =
+            req.header("upgrade").filter(|_| req.headers().has_token("connection", "upgrade"));
         let framing = framing_of(req);
         let repeatable = req.method().is_idempotent() && req.stream.is_none();
         loop {
@@ -561,7 +562,8 @@ impl App for Proxy {
 
     /// A small body is received first, and goes with its head.
     fn plan(&self, req: &Request<'_>) -> Plan {
-        let plan = Plan::default().cancel_when_gone().limit_body_bytes(self.settings.limit_body_bytes);
+        let plan =
+            Plan::default().cancel_when_gone().limit_body_bytes(self.settings.limit_body_bytes);
         let length = req.header("content-length").and_then(|length| length.parse::<u64>().ok());
         let is_small = match length {
             Some(length) => length <= JOIN_BYTES as u64,

@@ -233,7 +233,10 @@ impl Announced {
     }
 
     /// One whose word would not be taken: it is what it is.
-    pub(crate) fn not(peer: Address, then: impl FnOnce(&mut Conn<'_>, &Address) + 'static) -> Announced {
+    pub(crate) fn not(
+        peer: Address,
+        then: impl FnOnce(&mut Conn<'_>, &Address) + 'static,
+    ) -> Announced {
         Announced { peer, then: Some(Box::new(then)), timeout: None, deadline: None }
     }
 

@@ -2,11 +2,11 @@
 
 use crate::live_settings::{Follow, LiveSettings};
 use crate::per_address::{PerAddress, Seated};
+use crate::proxy_protocol::Announced;
 use crate::service::Service;
 use crate::site::Budget;
 use crate::stats::Counters;
 use crate::{App, ProxyProtocol, Settings, Stats};
-use crate::proxy_protocol::Announced;
 use coracle_loop::Loop;
 use coracle_net::{Address, Conn, ListenOptions, Protocol, ServerHandle, ToAddresses, TurnedAway};
 use std::cell::RefCell;

@@ -98,7 +98,10 @@ impl Peer {
 
 fn is_missing(what: &str, package: &str, found: bool) -> bool {
     if !found {
-        assert!(std::env::var_os("CI").is_none(), "{what} is not installed: apt-get install {package}");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{what} is not installed: apt-get install {package}"
+        );
         eprintln!("SKIPPED: {what} is not installed");
     }
     !found
@@ -125,7 +128,9 @@ fn strict() -> Option<Peer> {
 /// None if it is not installed. It serves `/file`, redirects `/old`, refuses `/denied`, closes at once `/drop`, and
 /// passes what is below `/echo` to nobody.
 fn nginx() -> Option<Peer> {
-    let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| fs::exists(path).is_ok_and(|it| it));
+    let program = ["/usr/sbin/nginx", "/usr/bin/nginx"]
+        .into_iter()
+        .find(|path| fs::exists(path).is_ok_and(|it| it));
     if is_missing("nginx", "nginx-light", program.is_some()) {
         return None;
     }
@@ -168,7 +173,8 @@ fn on_every_backend(case: impl Fn() -> io::Result<()> + Clone + Send + Sync + 's
     for backend in BACKENDS {
         let lp = Builder::new().backend(backend).build().expect("a loop");
         let case = case.clone();
-        coracle_coro::run_on(&lp, move || coracle_coro::timeout(PATIENCE, case)).expect("it is as expected");
+        coracle_coro::run_on(&lp, move || coracle_coro::timeout(PATIENCE, case))
+            .expect("it is as expected");
     }
 }
 
@@ -183,7 +189,8 @@ fn j12_what_is_sent_is_http_to_a_strict_server() {
         for size in [0, 5, 100_000] {
             let text = client.post(&url).body(vec![b'x'; size]).send()?.text()?;
             assert!(text.ends_with(&format!(" {size} ")), "{text}");
-            let text = client.put(&closed).body(vec![b'x'; size]).expect_continue().send()?.text()?;
+            let text =
+                client.put(&closed).body(vec![b'x'; size]).expect_continue().send()?.text()?;
             assert!(text.ends_with(&format!(" {size} ")), "{text}");
         }
         let mut trailers = Headers::new();
@@ -232,8 +239,10 @@ fn front(backend: Backend, to: &Peer, settings: proxy::Settings) -> Running {
         address @ Address::Unix(_) => address.to_string(),
         address => format!("http://{address}"),
     };
-    let proxy = Proxy::to([url.as_str()]).and_then(|proxy| proxy.settings(settings)).expect("a proxy");
-    let server = Server::bind("127.0.0.1:0").expect("it listens").loops(2).backend(backend);
+    let proxy =
+        Proxy::to([url.as_str()]).and_then(|proxy| proxy.settings(settings)).expect("a proxy");
+    // One loop: the strict one serves one connection at a time.
+    let server = Server::bind("127.0.0.1:0").expect("it listens").loops(1).backend(backend);
     server.start(proxy).expect("it starts")
 }
 
@@ -254,7 +263,10 @@ fn j15_nginx_behind_the_proxy() {
     for backend in BACKENDS {
         let running = front(backend, &peer, proxy::Settings::default());
         let get = |path: &str| {
-            ask(&running, format!("GET {path} HTTP/1.1\r\nHost: a.b\r\nConnection: close\r\n\r\n").as_bytes())
+            ask(
+                &running,
+                format!("GET {path} HTTP/1.1\r\nHost: a.b\r\nConnection: close\r\n\r\n").as_bytes(),
+            )
         };
         for _ in 0..10 {
             let text = get("/ahoy");
@@ -265,7 +277,10 @@ fn j15_nginx_behind_the_proxy() {
         assert!(get("/denied").starts_with("HTTP/1.1 403 "));
         assert!(get("/drop").starts_with("HTTP/1.1 502 "));
         let file = get("/file");
-        assert!(file.contains("content-length: 300000\r\n") && file.ends_with(&"x".repeat(1000)), "{backend:?}");
+        assert!(
+            file.contains("content-length: 300000\r\n") && file.ends_with(&"x".repeat(1000)),
+            "{backend:?}"
+        );
         let refused = "POST /upload HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 50000000\r\n\r\nx";
         assert!(ask(&running, refused.as_bytes()).starts_with("HTTP/1.1 413 "));
         running.stop();
@@ -316,14 +331,20 @@ fn j15_what_is_handed_on_is_http_to_a_strict_server() {
 fn j15_connections_say_for_whom_they_are() {
     for backend in BACKENDS {
         let server = |trusted: &str| {
-            let mut behind = coracle_http::ProxyProtocol::from(trusted.parse::<coracle_http::Networks>().unwrap());
+            let mut behind = coracle_http::ProxyProtocol::from(
+                trusted.parse::<coracle_http::Networks>().unwrap(),
+            );
             behind.timeout = Duration::from_millis(300);
             let server = Server::bind("127.0.0.1:0").expect("it listens").loops(1).backend(backend);
-            server.proxy_protocol(behind).start(|req: &Request<'_>| format!("{}", req.peer())).expect("it starts")
+            server
+                .proxy_protocol(behind)
+                .start(|req: &Request<'_>| format!("{}", req.peer()))
+                .expect("it starts")
         };
         let get = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         let trusting = server("127.0.0.0/8");
-        let text = ask(&trusting, format!("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n{get}").as_bytes());
+        let text =
+            ask(&trusting, format!("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n{get}").as_bytes());
         assert!(text.ends_with("\r\n\r\n192.0.2.1:4711"), "{text}");
         let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\x00\x24".to_vec();
         header.extend_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -346,7 +367,8 @@ fn j15_connections_say_for_whom_they_are() {
         }
         let wary = server("192.0.2.0/24");
         assert!(ask(&wary, get.as_bytes()).contains("\r\n\r\n127.0.0.1:"));
-        let text = ask(&wary, format!("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n{get}").as_bytes());
+        let text =
+            ask(&wary, format!("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n{get}").as_bytes());
         assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
         for running in [trusting, wary] {
             running.stop();

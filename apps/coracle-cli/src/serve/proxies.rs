@@ -32,7 +32,11 @@ impl ProxySetup {
             return Err(wrong(why));
         }
         Proxy::to([to]).map_err(|error| wrong(&error.to_string()))?;
-        Ok(ProxySetup { path: path.to_owned(), to: vec![to.to_owned()], settings: Settings::default() })
+        Ok(ProxySetup {
+            path: path.to_owned(),
+            to: vec![to.to_owned()],
+            settings: Settings::default(),
+        })
     }
 
     fn proxy(&self) -> io::Result<Proxy> {
@@ -85,7 +89,8 @@ pub(super) fn read(
         check(&settings, mistakes, host.span());
     }
     if let Some(path) = &told.health {
-        settings.health = Some(HealthCheck { path: path.get_ref().clone(), ..HealthCheck::default() });
+        settings.health =
+            Some(HealthCheck { path: path.get_ref().clone(), ..HealthCheck::default() });
         check(&settings, mistakes, path.span());
     }
     let mut seconds = |value: &Option<Spanned<i64>>, to: &mut Duration| {
@@ -166,7 +171,9 @@ mod tests {
         for path in ["/", "/api", "/a/b-c_d.e", "/~x"] {
             assert_eq!(wrong_path(path), None, "{path}");
         }
-        for path in ["", "api", "/api/", "//", "/a//b", "/a/../b", "/a*", "/{a}", "/a?b", "/a b", "/%61"] {
+        for path in
+            ["", "api", "/api/", "//", "/a//b", "/a/../b", "/a*", "/{a}", "/a?b", "/a b", "/%61"]
+        {
             assert!(wrong_path(path).is_some(), "{path}");
         }
     }

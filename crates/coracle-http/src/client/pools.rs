@@ -7,8 +7,8 @@ use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_loop::Loop;
 use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How many servers are remembered; those that are not in use are forgotten first.
@@ -70,7 +70,8 @@ impl Keeping {
         };
         let pools = lp.extension(Pools::default);
         let is_it = |pool: &Pool| pool.owner == self.owner && pool.place.is_same(place);
-        let found = pools.0.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
+        let found =
+            pools.0.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
         match found {
             Some(connections) => Ok(connections),
             None => self.add(&pools, place),

@@ -396,7 +396,8 @@ impl RequestBuilder {
         field("host", &url.host);
         field("user-agent", &settings.user_agent);
         field("accept", "*/*");
-        if cfg!(feature = "compression") && settings.compression && !self.headers.contains("range") {
+        if cfg!(feature = "compression") && settings.compression && !self.headers.contains("range")
+        {
             field("accept-encoding", super::decode::ACCEPTED);
         }
         write_fields(out, &self.headers);
@@ -507,16 +508,23 @@ impl RequestBuilder {
         };
         let client = self.client.clone();
         let reusable = facts.keep_alive && !self.withheld && (sent || upload.is_some());
-        Answer::new(client, facts.status, headers, conn, incoming, upload, reusable, self.limit_body_bytes)
-            .map_err(never)
+        Answer::new(
+            client,
+            facts.status,
+            headers,
+            conn,
+            incoming,
+            upload,
+            reusable,
+            self.limit_body_bytes,
+        )
+        .map_err(never)
     }
 
     /// The request could not be sent: perhaps the server has said why, and gone.
     fn look_for_refusal(&self, mut conn: Pooled, error: io::Error) -> Result<Answer, Failure> {
-        let gone = matches!(
-            error.kind(),
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-        );
+        let gone =
+            matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
         let mut headers = Headers::new();
         if gone && let Ok(facts) = self.receive_head(&mut conn, None, &mut headers) {
             let facts = Facts { keep_alive: false, ..facts };

@@ -68,7 +68,8 @@ impl Url {
         let location = location.split('#').next().unwrap_or_default();
         let colon = location.find(':').filter(|&at| {
             let scheme = &location.as_bytes()[..at];
-            let letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+            let letter =
+                |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
             scheme.first().is_some_and(u8::is_ascii_alphabetic) && scheme.iter().all(letter)
         });
         if colon.is_some() {
@@ -159,10 +160,21 @@ mod tests {
         for (text, told) in cases {
             assert_eq!(Url::parse(text).unwrap().to_string(), told, "{text}");
         }
-        for wrong in
-            ["", "a", "ftp://a/", "http://", "http:///b", "http://u@a/", "http://a:x/", "http://a:0/",
-             "http://a:99999/", "http://a b/", "http://a\r\nb/", "javascript:x", "http://a\\@b/x"]
-        {
+        for wrong in [
+            "",
+            "a",
+            "ftp://a/",
+            "http://",
+            "http:///b",
+            "http://u@a/",
+            "http://a:x/",
+            "http://a:0/",
+            "http://a:99999/",
+            "http://a b/",
+            "http://a\r\nb/",
+            "javascript:x",
+            "http://a\\@b/x",
+        ] {
             let kind = Url::parse(wrong).map(|url| url.to_string()).map_err(|error| error.kind());
             if wrong != "http://a\\@b/x" {
                 assert_eq!(kind, Err(io::ErrorKind::InvalidInput), "{wrong}");

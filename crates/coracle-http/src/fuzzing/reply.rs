@@ -122,7 +122,8 @@ fn read_slowly(bytes: &[u8]) -> Option<(usize, Option<SocketAddr>)> {
             return None;
         }
         let told = rest.get(4..4 + len)?;
-        let port = |at: usize| Some(u16::from(*told.get(at)?) * 256 + u16::from(*told.get(at + 1)?));
+        let port =
+            |at: usize| Some(u16::from(*told.get(at)?) * 256 + u16::from(*told.get(at + 1)?));
         let (is_local, is_remote) = (rest[0] == 0x20, rest[0] == 0x21);
         let source = match rest[1] {
             _ if !is_local && !is_remote => return None,
@@ -131,12 +132,14 @@ fn read_slowly(bytes: &[u8]) -> Option<(usize, Option<SocketAddr>)> {
             0x11 | 0x12 => {
                 let ip: [u8; 4] = told.get(..4)?.try_into().ok()?;
                 let _target = told.get(..12)?;
-                Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip)), port(8)?)).filter(|_| rest[1] == 0x11)
+                Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip)), port(8)?))
+                    .filter(|_| rest[1] == 0x11)
             }
             0x21 | 0x22 => {
                 let ip: [u8; 16] = told.get(..16)?.try_into().ok()?;
                 let _target = told.get(..36)?;
-                Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)), port(32)?)).filter(|_| rest[1] == 0x21)
+                Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)), port(32)?))
+                    .filter(|_| rest[1] == 0x21)
             }
             0x31 | 0x32 => told.get(..216).map(|_| None)?,
             _ => return None,

@@ -295,8 +295,9 @@ mod tests {
     fn j12_a_head_that_does_not_end_is_refused() {
         let mut text = b"HTTP/1.1 200 OK\r\nA: ".to_vec();
         let settings = Settings { limit_header_bytes: 1000, ..Settings::default() };
-        let parse =
-            |text: &[u8]| parse(text, &settings, Method::Get, &mut Headers::new()).map_err(|it| it.why);
+        let parse = |text: &[u8]| {
+            parse(text, &settings, Method::Get, &mut Headers::new()).map_err(|it| it.why)
+        };
         assert_eq!(parse(&text), Ok(Parsed::Partial));
         text.resize(1000, b'b');
         assert_eq!(parse(&text), Ok(Parsed::Partial));

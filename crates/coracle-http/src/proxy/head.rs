@@ -286,7 +286,10 @@ mod tests {
         assert!(text.contains(forwarded), "{text}");
         let text = told(&settings, &fields, "[2001:db8::1]:1", "http://b:81");
         assert!(text.contains("x-forwarded-for: 2001:db8::1\r\n"), "{text}");
-        assert!(text.contains("forwarded: for=\"[2001:db8::1]\";host=\"a\";proto=http\r\n"), "{text}");
+        assert!(
+            text.contains("forwarded: for=\"[2001:db8::1]\";host=\"a\";proto=http\r\n"),
+            "{text}"
+        );
         assert!(text.contains("x-forwarded-proto: http\r\n"), "{text}");
     }
 
@@ -310,7 +313,9 @@ mod tests {
 
     #[test]
     fn n2_paths_do_not_lead_above_what_is_handed_on() {
-        for path in ["/..", "/a/../b", "/%2e%2e/b", "/a/%2E./b", "/a/..%2fb", "/a\\..\\b", "/..;x/b"] {
+        for path in
+            ["/..", "/a/../b", "/%2e%2e/b", "/a/%2E./b", "/a/..%2fb", "/a\\..\\b", "/..;x/b"]
+        {
             assert!(leads_up(path), "{path}");
         }
         for path in ["/", "/a..b", "/...", "/a/.b", "/%2e", "/a%2fb", "*"] {

@@ -32,8 +32,9 @@ pub(super) fn start(
             let what = Rc::clone(&what);
             drop(coracle_coro::spawn(move || {
                 let (check, keeping, parsing) = &*what;
-                let asked =
-                    coracle_coro::timeout(check.timeout, || ask(&upstream, check, keeping, parsing));
+                let asked = coracle_coro::timeout(check.timeout, || {
+                    ask(&upstream, check, keeping, parsing)
+                });
                 upstream.note_health(&asked);
             }));
         }

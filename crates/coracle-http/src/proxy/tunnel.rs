@@ -74,7 +74,8 @@ impl Protocol for Tunnel {
         conn.write_slice(&unread);
         let socket = conn.lp().adopt(descriptor)?;
         let settings = Settings { read_when_full: true, ..Settings::default() };
-        let facing = Side { other: Rc::new(conn.handle().into()), fate: Rc::clone(&self.side.fate) };
+        let facing =
+            Side { other: Rc::new(conn.handle().into()), fate: Rc::clone(&self.side.fate) };
         let upstream = attach(conn.lp(), socket, settings, facing)?;
         let _ = self.side.other.set(upstream);
         Ok(())

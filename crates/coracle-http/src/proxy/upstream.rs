@@ -53,7 +53,11 @@ impl Upstream {
             let address: Address = text.parse().map_err(|error| {
                 io::Error::new(io::ErrorKind::InvalidInput, format!("{text:?}: {error}"))
             })?;
-            (Place { at: At::Address(address), secure: None }, "localhost".to_owned(), String::new())
+            (
+                Place { at: At::Address(address), secure: None },
+                "localhost".to_owned(),
+                String::new(),
+            )
         } else {
             let url = Url::parse(text)?;
             if url.target.contains('?') {
@@ -62,7 +66,9 @@ impl Upstream {
             }
             let mut place = url.place(None);
             // An address need not be looked up.
-            if let Ok(address) = format!("{}:{}", url.name, url.port).parse::<std::net::SocketAddr>() {
+            if let Ok(address) =
+                format!("{}:{}", url.name, url.port).parse::<std::net::SocketAddr>()
+            {
                 place.at = At::Address(address.into());
             }
             (place, url.host, url.target.trim_end_matches('/').to_owned())
@@ -205,9 +211,7 @@ pub(super) fn choose(
     let paused = |at: &usize| upstreams[*at].is_paused(now);
     match balance {
         Balance::RoundRobin => open.min_by_key(paused),
-        Balance::LeastConnections => {
-            open.min_by_key(|at| (paused(at), upstreams[*at].in_flight()))
-        }
+        Balance::LeastConnections => open.min_by_key(|at| (paused(at), upstreams[*at].in_flight())),
     }
 }
 
@@ -241,11 +245,15 @@ mod tests {
 
     #[test]
     fn j15_next_is_who_has_the_least_to_do_and_can() {
-        let three: Vec<Upstream> =
-            (1..4).map(|port| Upstream::parse(&format!("http://127.0.0.1:{port}")).unwrap()).collect();
+        let three: Vec<Upstream> = (1..4)
+            .map(|port| Upstream::parse(&format!("http://127.0.0.1:{port}")).unwrap())
+            .collect();
         let now = Instant::now();
         let next = |turn, balance, tried: &[usize]| choose(&three, turn, balance, now, tried);
-        assert_eq!([0, 1, 2, 3].map(|turn| next(turn, Balance::RoundRobin, &[])), [0, 1, 2, 0].map(Some));
+        assert_eq!(
+            [0, 1, 2, 3].map(|turn| next(turn, Balance::RoundRobin, &[])),
+            [0, 1, 2, 0].map(Some)
+        );
         assert_eq!(next(1, Balance::RoundRobin, &[1]), Some(2));
         let _busy = [three[0].begin(), three[1].begin(), three[1].begin()];
         assert_eq!(next(0, Balance::LeastConnections, &[]), Some(2));

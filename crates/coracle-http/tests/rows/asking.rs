@@ -69,7 +69,15 @@ pub(crate) fn j12_request_is_answered_and_its_connection_kept(h: &Harness) {
         assert!(text.contains("content-length=4") && text.ends_with("\nahoy"), "{text}");
         let answer = client.head(&url(&address, "/")).send().unwrap();
         assert_eq!(answer.text().unwrap(), "", "HEAD has no body");
-        assert!(client.post(&url(&address, "/")).send().unwrap().text().unwrap().contains("content-length=0"));
+        assert!(
+            client
+                .post(&url(&address, "/"))
+                .send()
+                .unwrap()
+                .text()
+                .unwrap()
+                .contains("content-length=0")
+        );
     });
     assert_eq!(accepted.get(), 1, "one connection for all of them");
 }
@@ -111,9 +119,13 @@ pub(crate) fn j12_what_cannot_be_sent_is_refused(h: &Harness) {
         for error in refused.map(|sent| sent.expect_err("it is refused")) {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
-        let error = client.get("https://127.0.0.1:1/").at("127.0.0.1:1".parse::<Address>().unwrap());
+        let error =
+            client.get("https://127.0.0.1:1/").at("127.0.0.1:1".parse::<Address>().unwrap());
         let error = error.send().expect_err("nobody can");
-        assert!(matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::ConnectionRefused), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::ConnectionRefused),
+            "{error}"
+        );
         let error = client.get(to).send().expect_err("nobody is there");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
         assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
@@ -164,7 +176,8 @@ pub(crate) fn j12_trailers_come_and_go(h: &Harness) {
         let text = request.trailers(trailers).send().unwrap().text().unwrap();
         assert_eq!(text, "ahoy Some(\"42\")");
     });
-    let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nahoy\r\n0\r\nX-Sum: 7\r\n\r\n";
+    let chunks =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nahoy\r\n0\r\nX-Sum: 7\r\n\r\n";
     let (address, _) = scripted(h, vec![Script::answer(chunks)]);
     run(h, move || {
         let mut answer = client().get(&url(&address, "/")).send().unwrap();
@@ -213,7 +226,8 @@ pub(crate) fn j12_redirects_are_followed_by_their_rules(h: &Harness) {
         }
         // Secrets are for their own host.
         let request = client.get(&url(&address, "/away")).basic_auth("a", "b");
-        let text = request.header("Cookie", "c=d").header("X-A", "1").send().unwrap().text().unwrap();
+        let text =
+            request.header("Cookie", "c=d").header("X-A", "1").send().unwrap().text().unwrap();
         assert!(text.contains("/there") && text.contains("x-a=1"), "{text}");
         assert!(!text.contains("authorization") && !text.contains("cookie"), "{text}");
         let request = client.get(&url(&address, "/303")).basic_auth("a", "b");
@@ -257,7 +271,10 @@ pub(crate) fn j12_end_of_a_body_is_found(h: &Harness) {
         ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nahoy", Some("ahoy")),
         ("HTTP/1.1 200 OK\r\n\r\nahoy", Some("ahoy")), // to the end of the connection
         ("HTTP/1.0 200 OK\r\n\r\nahoy", Some("ahoy")),
-        ("HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Some("ok")),
+        (
+            "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            Some("ok"),
+        ),
         ("HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n", Some("")),
         ("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", Some("")),
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nahoy", None),
@@ -354,8 +371,14 @@ pub(crate) fn j12_what_takes_too_long_is_an_error(h: &Harness) {
             answer.and_then(|answer| answer.text()).expect_err("it takes too long").kind()
         };
         let some = 30 * MS;
-        assert_eq!(slow(Settings { head_timeout: some, ..patient() }, "/head"), ErrorKind::TimedOut);
-        assert_eq!(slow(Settings { body_timeout: some, ..patient() }, "/body"), ErrorKind::TimedOut);
+        assert_eq!(
+            slow(Settings { head_timeout: some, ..patient() }, "/head"),
+            ErrorKind::TimedOut
+        );
+        assert_eq!(
+            slow(Settings { body_timeout: some, ..patient() }, "/body"),
+            ErrorKind::TimedOut
+        );
         for path in ["/head", "/body"] {
             let settings = Settings { timeout: Some(some), ..patient() };
             assert_eq!(slow(settings, path), ErrorKind::TimedOut, "{path}");
@@ -429,7 +452,8 @@ pub(crate) fn j12_cancelled_request_hears_of_it(h: &Harness) {
         sleep(NEVER).map(|()| "it is over")
     });
     let error = run(h, move || {
-        let asking = coracle_coro::spawn(move || client().get(&url(&address, "/")).send().map(drop));
+        let asking =
+            coracle_coro::spawn(move || client().get(&url(&address, "/")).send().map(drop));
         while !begun.get() {
             sleep(MS).unwrap();
         }
@@ -466,9 +490,8 @@ pub(crate) fn j12_compressed_answers_are_decoded(h: &Harness) {
 }
 
 pub(crate) fn j12_connections_are_bounded_and_waited_for(h: &Harness) {
-    let (address, accepted) = crate::peers::counted(h, |_: &Request<'_>| {
-        sleep(5 * MS).map(|()| "ok")
-    });
+    let (address, accepted) =
+        crate::peers::counted(h, |_: &Request<'_>| sleep(5 * MS).map(|()| "ok"));
     run(h, move || {
         let client = Client::with(Settings { limit_connections: 2, ..patient() }).unwrap();
         let asking: Vec<_> = (0..10)

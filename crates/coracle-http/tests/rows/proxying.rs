@@ -5,9 +5,7 @@ use crate::harness::Harness;
 use crate::peers::{Script, counted, listening, nobody, overheard, run, scripted};
 use coracle_coro::sleep;
 use coracle_http::proxy::{Balance, HealthCheck, HostPolicy, ProxyVersion, Settings};
-use coracle_http::{
-    Body, IntoResponse, Proxy, Request, Response, Router, Status, streaming, ws,
-};
+use coracle_http::{Body, IntoResponse, Proxy, Request, Response, Router, Status, streaming, ws};
 use coracle_net::Address;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -65,7 +63,9 @@ pub(crate) fn j15_request_is_handed_on_and_its_connection_kept(h: &Harness) {
     assert!(answer.text().contains("content-length=4") && answer.text().ends_with("\nahoy"));
     client.send("POST /api/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nahoy\r\n0\r\n\r\n");
     let answer = client.answer();
-    assert!(answer.text().contains("transfer-encoding=chunked") && answer.text().ends_with("\nahoy"));
+    assert!(
+        answer.text().contains("transfer-encoding=chunked") && answer.text().ends_with("\nahoy")
+    );
     assert_eq!(accepted.get(), 1, "one connection for all of them");
 }
 
@@ -213,7 +213,10 @@ pub(crate) fn j15_answer_that_breaks_off_is_cut(h: &Harness) {
 pub(crate) fn j15_upstream_that_is_not_there_is_a_502_or_another(h: &Harness) {
     let client = Client::of(h, to(&[&nobody()]));
     let answer = client.get("/");
-    assert_eq!((answer.status, answer.text()), (502, "the server behind this one cannot be reached\n"));
+    assert_eq!(
+        (answer.status, answer.text()),
+        (502, "the server behind this one cannot be reached\n")
+    );
     let upstream = listening(h, |_: &Request<'_>| "ahoy\n");
     let proxy = Rc::new(to(&[&nobody(), &upstream]));
     let client = Client::of(h, Rc::clone(&proxy));
@@ -279,7 +282,9 @@ pub(crate) fn j15_nobody_to_ask_is_a_503(h: &Harness) {
 
 pub(crate) fn j15_drained_upstream_ends_what_it_has_begun(h: &Harness) {
     let (inlet, outlet) = coracle_coro::sync::channel::<()>(1);
-    let slow = listening(h, move |_: &Request<'_>| outlet.recv().map(|()| "slow").map_err(io::Error::other));
+    let slow = listening(h, move |_: &Request<'_>| {
+        outlet.recv().map(|()| "slow").map_err(io::Error::other)
+    });
     let other = listening(h, |_: &Request<'_>| "other");
     let proxy = Rc::new(to(&[&slow, &other]));
     let first = Client::of(h, Rc::clone(&proxy));
@@ -316,7 +321,8 @@ pub(crate) fn j15_health_is_asked_for(h: &Harness) {
         "/health" if !now.get() => Status::SERVICE_UNAVAILABLE.into_response(),
         _ => "ahoy\n".into_response(),
     });
-    let health = HealthCheck { path: "/health".into(), interval: 10 * MS, ..HealthCheck::default() };
+    let health =
+        HealthCheck { path: "/health".into(), interval: 10 * MS, ..HealthCheck::default() };
     let proxy = Rc::new(with(&[&upstream], Settings { health: Some(health), ..patient() }));
     let client = Client::of(h, Rc::clone(&proxy));
     assert_eq!(client.get("/").status, 200, "before anybody has asked");
@@ -403,7 +409,8 @@ pub(crate) fn j15_websockets_pass(h: &Harness) {
     let proxy = Rc::new(to(&[&upstream]));
     let front = listening(h, Rc::clone(&proxy));
     run(h, move || {
-        let ws = ws::Client::new("ws://a/ws").unwrap().at(front).subprotocols(["b"]).connect().unwrap();
+        let ws =
+            ws::Client::new("ws://a/ws").unwrap().at(front).subprotocols(["b"]).connect().unwrap();
         assert_eq!(ws.subprotocol(), Some("b"));
         assert_eq!(ws.recv().unwrap(), Some("welcome".into()));
         for size in [0, 5, 300_000] {
