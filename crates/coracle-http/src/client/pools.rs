@@ -5,8 +5,9 @@ use super::place::{At, Place};
 use super::stream::Secure;
 use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_loop::Loop;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,12 +15,19 @@ use std::time::Duration;
 /// How many servers are remembered; those that are not in use are forgotten first.
 const LIMIT_PLACES: usize = 256;
 
+/// Nobody is looked at more often than this.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
 /// A connection that is out: at its end it goes back, or is closed.
 pub(crate) type Pooled = PooledConn<Link>;
 
 /// The pools of one loop.
 #[derive(Default)]
-struct Pools(RefCell<Vec<Pool>>);
+struct Pools {
+    list: RefCell<Vec<Pool>>,
+    /// Whether somebody will look who has been idle for too long.
+    is_watched: Cell<bool>,
+}
 
 struct Pool {
     owner: u64,
@@ -71,7 +79,10 @@ impl Keeping {
         let pools = lp.extension(Pools::default);
         let is_it = |pool: &Pool| pool.owner == self.owner && pool.place.is_same(place);
         let found =
-            pools.0.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
+            pools.list.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
+        if !pools.is_watched.replace(true) {
+            Pools::watch(&pools, &lp, self.pool.idle_timeout);
+        }
         match found {
             Some(connections) => Ok(connections),
             None => self.add(&pools, place),
@@ -82,7 +93,7 @@ impl Keeping {
     fn add(&self, pools: &Pools, place: &Place) -> io::Result<ConnPool<Link>> {
         let (keeping, to) = (Keeping { life: None, ..self.clone() }, place.clone());
         let connections = ConnPool::new(self.pool.clone(), move || keeping.connect(&to))?;
-        let mut list = pools.0.borrow_mut();
+        let mut list = pools.list.borrow_mut();
         let is_full = list.len() >= LIMIT_PLACES;
         let is_needed = |pool: &Pool| {
             let is_owned = pool.life.strong_count() > 0;
@@ -100,6 +111,27 @@ impl Keeping {
         drop(list);
         drop(forgotten); // their connections are closed when nothing is borrowed
         Ok(connections)
+    }
+}
+
+impl Pools {
+    /// Closes what nobody needs, when that is due, as long as there is something. Nothing ticks while there is not.
+    fn watch(pools: &Rc<Pools>, lp: &Loop, after: Duration) {
+        let weak = Rc::downgrade(pools);
+        lp.after(after.max(LEAST_PAUSE), move |lp| {
+            let Some(pools) = weak.upgrade() else { return };
+            let all: Vec<_> = pools.list.borrow().iter().map(|it| it.connections.clone()).collect();
+            let mut is_needed = false;
+            for pool in &all {
+                pool.close_idle();
+                let stats = pool.stats();
+                is_needed |= stats.idle + stats.in_use > 0;
+            }
+            match is_needed {
+                true => Pools::watch(&pools, lp, after),
+                false => pools.is_watched.set(false),
+            }
+        });
     }
 }
 

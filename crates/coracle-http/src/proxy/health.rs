@@ -25,7 +25,7 @@ pub(super) fn start(
     let own = Rc::clone(&timer);
     let ask_all = move |_: &Loop| {
         let Some(upstreams) = upstreams.upgrade() else {
-            drop(own.take()); // they are gone
+            own.take().iter().for_each(|timer| _ = timer.cancel()); // they are gone
             return;
         };
         for upstream in upstreams.iter().cloned() {

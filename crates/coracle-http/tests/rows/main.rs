@@ -223,6 +223,7 @@ suite! {
         }
     }
     real: {
+        proxying::{ j15_without_descriptors_requests_fail_and_others_go_on }
     }
     sim: {
         telling::{ j14_late_requests_are_in_the_access_log }

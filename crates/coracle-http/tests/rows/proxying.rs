@@ -439,3 +439,17 @@ pub(crate) fn j15_upstream_is_told_for_whom_by_the_proxy_protocol(h: &Harness) {
         assert!(said.contains("\r\nGET / HTTP/1.1\r\n"), "{said}");
     }
 }
+
+pub(crate) fn j15_without_descriptors_requests_fail_and_others_go_on(h: &Harness) {
+    h.succeed_in_child(|| {
+        let upstream = listening(h, |_: &Request<'_>| "ahoy\n");
+        let client = Client::of(h, to(&[&upstream]));
+        let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
+        let none = rustix::process::Rlimit { current: Some(used), maximum: before.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
+        assert_eq!(client.get("/").status, 502);
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, before).unwrap();
+        assert_eq!(client.get("/").status, 200);
+    });
+}
