@@ -1,9 +1,9 @@
 //! Asking other servers: a client that waits in coroutines, and keeps its connections.
 //!
 //! ```text
-//!   Client ──► RequestBuilder ──send──► pools: a connection, kept or new ──► Link: one request after the other
-//!                   ▲   redirects, attempts                                    │  out: head and body, or an Upload
-//!                   └──────────────────────── Answer: Read ◄── Incoming ◄──────┘  in: h1::reply
+//!   Client ──► RequestBuilder ──send──► pools: a connection ──► Link: one request after the other
+//!                   ▲   redirects, attempts                      │  out: head and body, or an Upload
+//!                   └────────────── Answer: Read ◄── Incoming ◄──┘  in: h1::reply
 //! ```
 
 mod answer;

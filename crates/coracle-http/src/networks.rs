@@ -17,7 +17,8 @@ use std::str::FromStr;
 /// assert!("10.0.0.0/33".parse::<Networks>().is_err());
 /// ```
 ///
-/// `unix` is whoever has connected by a Unix socket. IPv4 addresses that are written as IPv6 ones are IPv4 addresses.
+/// `unix` is whoever has connected by a Unix socket. IPv4 addresses that are written as IPv6 ones are IPv4
+/// addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Networks {
     /// Addresses of 128 bits, and how many of those count.

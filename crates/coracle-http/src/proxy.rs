@@ -7,8 +7,8 @@
 //!            a small body with its head, a large one as it comes   read as strictly as requests are
 //! ```
 //!
-//! A request runs in the coroutine of its handler. A small one, with a small answer, is one write to the upstream and
-//! one to the client. Large bodies are never in memory as a whole: who reads slowly makes the other wait.
+//! A request runs in the coroutine of its handler. A small one, with a small answer, is one write to the upstream
+//! and one to the client. Large bodies are never in memory as a whole: who reads slowly makes the other wait.
 
 mod head;
 mod health;
@@ -69,9 +69,9 @@ const PIECE_BYTES: usize = 16 << 10;
 /// | no upstream that may be asked; too many who wait | 503 |
 /// | an answer that breaks off in its body | the connection is cut |
 ///
-/// A request is tried again elsewhere if its connection could not be opened, or broke before anything of the answer
-/// came and the request is [idempotent](Method::is_idempotent) and was small. The handler of a client that is gone is
-/// cancelled, and with it what it waits for.
+/// A request is tried again elsewhere if its connection could not be opened, or broke before anything of the
+/// answer came and the request is [idempotent](Method::is_idempotent) and was small. The handler of a client that
+/// is gone is cancelled, and with it what it waits for.
 pub struct Proxy {
     upstreams: Arc<[Upstream]>,
     settings: Settings,
@@ -176,8 +176,10 @@ impl Proxy {
     /// Asks an upstream. A connection that turns out to be an old one is not its fault: another is taken.
     fn ask(&self, upstream: &Upstream, req: &Request<'_>) -> Result<Response, Failure> {
         let in_flight = upstream.begin();
-        let upgrade =
-            req.header("upgrade").filter(|_| req.headers().has_token("connection", "upgrade"));
+        // Only what is known: over HTTP/2 without encryption (h2c) a client would talk past us.
+        let is_known = |name: &&str| name.eq_ignore_ascii_case("websocket");
+        let upgrade = req.header("upgrade").filter(is_known);
+        let upgrade = upgrade.filter(|_| req.headers().has_token("connection", "upgrade"));
         let framing = framing_of(req);
         let repeatable = req.method().is_idempotent() && req.stream.is_none();
         loop {

@@ -126,7 +126,8 @@ fn parse_bytes(bytes: &[u8]) -> Result<Parsed, &'static str> {
     Ok(Parsed::Whole { len, source })
 }
 
-/// Writes for whom a connection is: from `source`, and meant for `target`. What is no address of one kind is not said.
+/// Writes for whom a connection is: from `source`, and meant for `target`. What is no address of one kind is not
+/// said.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     version: ProxyVersion,

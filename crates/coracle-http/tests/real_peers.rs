@@ -1,5 +1,5 @@
-//! Servers that are not ours, asked by the client and by the proxy: nginx, and h11, which refuses what is not HTTP.
-//! One that is not installed is left out, and that is said; in continuous integration it is a failure.
+//! Servers that are not ours, asked by the client and by the proxy: nginx, and h11, which refuses what is not
+//! HTTP. One that is not installed is left out, and that is said; in continuous integration it is a failure.
 
 use coracle_http::client::{Client, Settings};
 use coracle_http::proxy::{self, HostPolicy};
@@ -125,8 +125,8 @@ fn strict() -> Option<Peer> {
     Some(Peer { child, address, dir: None })
 }
 
-/// None if it is not installed. It serves `/file`, redirects `/old`, refuses `/denied`, closes at once `/drop`, and
-/// passes what is below `/echo` to nobody.
+/// None if it is not installed. It serves `/file`, redirects `/old`, refuses `/denied`, closes at once `/drop`,
+/// and passes what is below `/echo` to nobody.
 fn nginx() -> Option<Peer> {
     let program = ["/usr/sbin/nginx", "/usr/bin/nginx"]
         .into_iter()
@@ -303,11 +303,16 @@ fn j15_what_is_handed_on_is_http_to_a_strict_server() {
                 "GET /a host=h11.example;x-forwarded-for=127.0.0.1;",
             ),
             (
-                "POST /chunked HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\nahoy!".to_owned(),
+                "POST /chunked HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n\
+                 ahoy!"
+                    .to_owned(),
                 "POST /chunked host=h11.example;",
             ),
             (
-                format!("PUT /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"),
+                format!(
+                    "PUT /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+                     Transfer-Encoding: chunked\r\n\r\n{chunks}"
+                ),
                 "transfer-encoding=chunked 10000 ",
             ),
             (

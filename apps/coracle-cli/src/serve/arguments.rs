@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     /// A page of your own for an error: 404=FILE. May be repeated.
     #[arg(long, value_name = "STATUS=FILE", value_parser = error_page)]
     pub(super) error_page: Vec<(u16, PathBuf)>,
-    /// Hand what is asked for below a path on to another server: /api=http://127.0.0.1:9000. May be repeated; the same
-    /// path with another URL is one more server for it.
+    /// Hand what is asked for below a path on to another server: /api=http://127.0.0.1:9000. May be repeated; the
+    /// same path with another URL is one more server for it.
     #[arg(long, value_name = "PATH=URL", value_parser = proxy)]
     pub(super) proxy: Vec<(String, String)>,
     /// Write a line for each answer to this file; to standard output without one, or with `-`.

@@ -31,7 +31,9 @@ impl ProxySetup {
         if let Some(why) = wrong_path(path) {
             return Err(wrong(why));
         }
-        Proxy::to([to]).map_err(|error| wrong(&error.to_string()))?;
+        if let Some(why) = wrong_upstream(to) {
+            return Err(wrong(&why));
+        }
         Ok(ProxySetup {
             path: path.to_owned(),
             to: vec![to.to_owned()],
@@ -62,8 +64,8 @@ pub(super) fn read(
         mistakes.add(told.to.span(), "a proxy needs a server: to = [\"http://127.0.0.1:9000\"]");
     }
     for to in told.to.get_ref() {
-        if let Err(error) = Proxy::to([to.get_ref().as_str()]) {
-            mistakes.add(to.span(), error.to_string());
+        if let Some(why) = wrong_upstream(to.get_ref()) {
+            mistakes.add(to.span(), why);
         }
     }
     let mut settings = Settings {
@@ -128,6 +130,14 @@ fn check(settings: &Settings, mistakes: &mut Mistakes, span: std::ops::Range<usi
     if let Err(error) = settings.check() {
         mistakes.add(span, error.to_string());
     }
+}
+
+/// Why nothing can be handed on to it.
+fn wrong_upstream(to: &str) -> Option<String> {
+    if to.get(..8).is_some_and(|begin| begin.eq_ignore_ascii_case("https://")) {
+        return Some(format!("{to}: https needs feature tls"));
+    }
+    Proxy::to([to]).err().map(|error| error.to_string())
 }
 
 /// Why nothing can be below such a path.

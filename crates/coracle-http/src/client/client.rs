@@ -34,10 +34,10 @@ use std::sync::Arc;
 /// ```
 ///
 /// # What is tried again
-/// A request whose connection could not be opened, after a pause. One whose connection broke before anything of the
-/// answer came, if its method is [idempotent](crate::Method::is_idempotent) and its body is in memory: at once, if
-/// the connection had been used before and was probably closed meanwhile; else after a pause. Nothing else, and
-/// nothing that took too long.
+/// A request whose connection could not be opened, after a pause. One whose connection broke before anything of
+/// the answer came, if its method is [idempotent](crate::Method::is_idempotent) and its body is in memory: at
+/// once, if the connection had been used before and was probably closed meanwhile; else after a pause. Nothing
+/// else, and nothing that took too long.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 

@@ -115,7 +115,8 @@ impl Keeping {
 }
 
 impl Pools {
-    /// Closes what nobody needs, when that is due, as long as there is something. Nothing ticks while there is not.
+    /// Closes what nobody needs, when that is due, as long as there is something. Nothing ticks while there is
+    /// not.
     fn watch(pools: &Rc<Pools>, lp: &Loop, after: Duration) {
         let weak = Rc::downgrade(pools);
         lp.after(after.max(LEAST_PAUSE), move |lp| {

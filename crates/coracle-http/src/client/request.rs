@@ -34,7 +34,7 @@ const OURS: [&str; 8] = [
 ];
 
 /// What only its own server is to know.
-const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "www-authenticate"];
+const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
 /// A request that is being put together; [`send`](RequestBuilder::send) sends it.
 ///
@@ -114,7 +114,8 @@ impl RequestBuilder {
         self.wrong.get_or_insert(error);
     }
 
-    /// With this header field, beside those of that name. `Host` and `User-Agent` take the place of the usual ones.
+    /// With this header field, beside those of that name. `Host` and `User-Agent` take the place of the usual
+    /// ones.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> RequestBuilder {
         if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
             self.refuse(format_args!("the header {name:?} is the client's business"));
@@ -169,8 +170,8 @@ impl RequestBuilder {
         self.body(body)
     }
 
-    /// With a body that is read while it is sent, in chunks. The reader runs in a coroutine of its own, and may wait
-    /// as long as it likes. Such a request is tried once.
+    /// With a body that is read while it is sent, in chunks. The reader runs in a coroutine of its own, and may
+    /// wait as long as it likes. Such a request is tried once.
     pub fn body_reader(mut self, reader: impl Read + 'static) -> RequestBuilder {
         self.body = Outgoing::Stream(Some(Box::new(reader)), None);
         self

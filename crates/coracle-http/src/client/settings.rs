@@ -19,8 +19,8 @@ use std::time::Duration;
 pub struct Settings {
     /// How long connecting may take, looking up the name included; 10 seconds by default.
     pub connect_timeout: Duration,
-    /// How long the head of an answer may take, from when the request is sent; 30 seconds by default. While a body is
-    /// streamed to the server, from when that is done.
+    /// How long the head of an answer may take, from when the request is sent; 30 seconds by default. While a
+    /// body is streamed to the server, from when that is done.
     pub head_timeout: Duration,
     /// How long nothing may come of a body, or be taken of one that is sent; 30 seconds by default.
     pub body_timeout: Duration,

@@ -5,7 +5,8 @@ use coracle_coro::select;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
-/// A connection that passes through something, such as TLS. Both directions may be used at once, by two coroutines.
+/// A connection that passes through something, such as TLS. Both directions may be used at once, by two
+/// coroutines.
 pub trait Duplex {
     /// Waits for some bytes; none at the end of the stream.
     ///

@@ -46,8 +46,8 @@ pub(crate) enum Outcome {
 }
 
 impl Upload {
-    /// Sends what is in `source`. Each piece has `body_timeout` to be taken, and the answer `head_timeout` to begin
-    /// when all of it is sent.
+    /// Sends what is in `source`. Each piece has `body_timeout` to be taken, and the answer `head_timeout` to
+    /// begin when all of it is sent.
     pub(crate) fn start(
         stream: Stream,
         mut source: Source,

@@ -7,12 +7,13 @@ use crate::proxy_protocol;
 use crate::{Headers, Method, Settings};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Looks at an answer that may be anything, as it comes in pieces of `step` bytes. `step` also says what was asked.
+/// Looks at an answer that may be anything, as it comes in pieces of `step` bytes. `step` also says what was
+/// asked.
 ///
 /// # Panics
 /// When it is understood differently by somebody who only knows lines, or depends on the pieces.
 pub fn reply(bytes: &[u8], step: usize) {
-    let method = if step % 2 == 0 { Method::Get } else { Method::Head };
+    let method = if step.is_multiple_of(2) { Method::Get } else { Method::Head };
     let settings = Settings::default();
     let mut headers = Headers::new();
     let Ok(Parsed::Whole(facts)) = parse(bytes, &settings, method, &mut headers) else { return };

@@ -1,7 +1,7 @@
 //! The head of a response, as the side that asked receives it, and where its body ends.
 //!
-//! As strict as [`head`](super::head) is with requests: a response that can be read in two ways is refused, because
-//! whoever is behind us may read it in the other one.
+//! As strict as [`head`](super::head) is with requests: a response that can be read in two ways is refused,
+//! because whoever is behind us may read it in the other one.
 
 use super::chunks::{Chunks, Piece};
 use super::head::{Found, LIMIT_FIELDS};
@@ -191,7 +191,8 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// The connection has ended before [`next`](Incoming::next) has told an end: whether that is the end of the body.
+    /// The connection has ended before [`next`](Incoming::next) has told an end: whether that is the end of the
+    /// body.
     pub(crate) fn ends_with_connection(&self) -> bool {
         self.end == End::Close
     }

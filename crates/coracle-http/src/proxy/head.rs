@@ -15,8 +15,8 @@ pub(super) enum Framing {
     Chunks,
 }
 
-/// Whether a field concerns one connection only (RFC 9110, 7.6.1), or says how a message is read. Also `Proxy`, which
-/// no client has a reason to send and CGI takes for a setting.
+/// Whether a field concerns one connection only (RFC 9110, 7.6.1), or says how a message is read. Also `Proxy`,
+/// which no client has a reason to send and CGI takes for a setting.
 fn is_hop_by_hop(name: &[u8]) -> bool {
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     match name.len() {
@@ -35,7 +35,7 @@ fn is_hop_by_hop(name: &[u8]) -> bool {
 }
 
 /// The names that `Connection` lists besides its own.
-fn named<'h>(headers: &'h Headers) -> Vec<&'h [u8]> {
+fn named(headers: &Headers) -> Vec<&[u8]> {
     let mut names = Vec::new();
     for (name, value) in headers.iter() {
         if name.eq_ignore_ascii_case("connection") {

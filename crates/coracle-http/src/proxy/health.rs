@@ -28,8 +28,8 @@ pub(super) fn start(
             own.take().iter().for_each(|timer| _ = timer.cancel()); // they are gone
             return;
         };
-        for upstream in upstreams.iter().cloned() {
-            let what = Rc::clone(&what);
+        for upstream in upstreams.iter() {
+            let (upstream, what) = (upstream.clone(), Rc::clone(&what));
             drop(coracle_coro::spawn(move || {
                 let (check, keeping, parsing) = &*what;
                 let asked = coracle_coro::timeout(check.timeout, || {

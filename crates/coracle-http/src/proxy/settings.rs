@@ -27,8 +27,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long the head of an answer may take, from when the request is sent (504); a minute by default.
     pub head_timeout: Duration,
-    /// How long nothing may come of a body, or be taken of one that is sent; a minute by default. Then the connection
-    /// is cut.
+    /// How long nothing may come of a body, or be taken of one that is sent; a minute by default. Then the
+    /// connection is cut.
     pub body_timeout: Duration,
     /// How many bytes the head of an answer may have (502); 64 KiB by default.
     pub limit_header_bytes: usize,
@@ -59,14 +59,15 @@ pub struct Settings {
     pub trusted: Networks,
     /// By what clients have connected, for those fields: `http` by default.
     pub scheme: &'static str,
-    /// After so many failures on end an upstream is not asked for a [while](Settings::fail_pause), if there are others;
-    /// 3 by default.
+    /// After so many failures on end an upstream is not asked for a [while](Settings::fail_pause), if there are
+    /// others; 3 by default.
     pub fail_limit: u32,
     /// How long; 10 seconds by default.
     pub fail_pause: Duration,
     /// Whether upstreams are asked now and then how they are.
     pub health: Option<HealthCheck>,
-    /// Whether each connection begins by saying for whom it is (the PROXY protocol). Then it is used for one request.
+    /// Whether each connection begins by saying for whom it is (the PROXY protocol). Then it is used for one
+    /// request.
     pub send_proxy: Option<ProxyVersion>,
     /// Who makes connections secure, for `https`.
     pub secure: Option<Arc<dyn Secure>>,

@@ -99,8 +99,8 @@ impl Script {
     }
 }
 
-/// A server that says on its first connection what the first script says, and so on; then it closes them. Where, and
-/// how many answers it has given.
+/// A server that says on its first connection what the first script says, and so on; then it closes them. Where,
+/// and how many answers it has given.
 pub(crate) fn scripted(h: &Harness, scripts: Vec<Script>) -> (Address, Rc<Cell<u32>>) {
     let (address, asked, _) = overheard(h, scripts);
     (address, asked)

@@ -176,7 +176,7 @@ pub(crate) fn j15_answers_that_are_none_are_a_502(h: &Harness) {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
         "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
         "HTTP/1.1 200 OK\nA: b\n\n",
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nahoy", // and the end
         "ahoy\r\n\r\n",
     ];
@@ -423,8 +423,18 @@ pub(crate) fn j15_websockets_pass(h: &Harness) {
     // One that is refused is answered like anything else.
     let upstream = listening(h, |_: &Request<'_>| Status::FORBIDDEN);
     let client = Client::of(h, to(&[&upstream]));
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n");
     assert_eq!(client.answer().status, 403);
+    // Another protocol is not even asked for.
+    let upstream = listening(h, mirror);
+    let client = Client::of(h, to(&[&upstream]));
+    client.send(
+        "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\
+         Connection: upgrade, http2-settings\r\n\r\n",
+    );
+    let answer = client.answer();
+    assert!(answer.status == 200 && !answer.text().contains("h2c"), "{answer:?}");
+    assert!(!answer.text().contains("http2-settings"), "{answer:?}");
 }
 
 pub(crate) fn j15_upstream_is_told_for_whom_by_the_proxy_protocol(h: &Harness) {
