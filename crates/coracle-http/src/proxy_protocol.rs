@@ -184,10 +184,11 @@ fn same_kind(source: SocketAddr, target: SocketAddr) -> (SocketAddr, SocketAddr)
 /// Whose word is taken for whom a connection is, and how long that may take.
 ///
 /// ```
-/// use coracle_http::{ProxyProtocol, Request, Server};
+/// use coracle_http::{Networks, ProxyProtocol, Request, Server};
 ///
 /// # fn main() -> std::io::Result<()> {
-/// let behind = ProxyProtocol::from("10.0.0.0/8".parse().unwrap());
+/// let trusted: Networks = "10.0.0.0/8".parse().unwrap();
+/// let behind = ProxyProtocol::from(trusted);
 /// let server = Server::bind("127.0.0.1:0")?.loops(1).proxy_protocol(behind);
 /// # let running = server.start(|_: &Request<'_>| "ahoy\n")?;
 /// # running.stop();
