@@ -605,7 +605,7 @@ pub(crate) fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 pub(crate) fn write_fields(out: &mut Vec<u8>, headers: &Headers) {
-    headers.iter().for_each(|(name, value)| write_field(out, name.as_bytes(), value));
+    headers.raw().for_each(|(name, value)| write_field(out, name, value));
 }
 
 pub(crate) fn write_length(out: &mut Vec<u8>, len: u64) {

@@ -37,8 +37,8 @@ fn is_hop_by_hop(name: &[u8]) -> bool {
 /// The names that `Connection` lists besides its own.
 fn named(headers: &Headers) -> Vec<&[u8]> {
     let mut names = Vec::new();
-    for (name, value) in headers.iter() {
-        if name.eq_ignore_ascii_case("connection") {
+    for (name, value) in headers.raw() {
+        if name.len() == 10 && name.eq_ignore_ascii_case(b"connection") {
             let tokens = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
             let known = |token: &[u8]| {
                 [&b"close"[..], b"keep-alive", b"upgrade", b""]
@@ -79,8 +79,7 @@ pub(super) fn write_request(
     };
     write_field(out, b"host", host.as_bytes());
     let named = named(req.headers());
-    for (name, value) in req.headers().iter() {
-        let name = name.as_bytes();
+    for (name, value) in req.headers().raw() {
         let dropped = is_hop_by_hop(name)
             || (name.len() == 4 && name.eq_ignore_ascii_case(b"host"))
             || is_about_the_client(name)
