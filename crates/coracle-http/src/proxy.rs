@@ -47,7 +47,7 @@ use std::time::Duration;
 const JOIN_BYTES: usize = 16 << 10;
 
 /// How much of a larger one is handed on at a time.
-const PIECE_BYTES: usize = 16 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Hands requests on to other servers, its upstreams.
 ///

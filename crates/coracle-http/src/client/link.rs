@@ -251,12 +251,20 @@ impl Link {
                     self.consume(count);
                     return Ok(count);
                 }
+                // A large piece of a plain body need not be kept here first.
+                Buffered::More if into.len() > INPUT_BYTES && incoming.plain_left() > 0 => {
+                    let left = usize::try_from(incoming.plain_left()).unwrap_or(usize::MAX);
+                    let room = into.len().min(left);
+                    let count = self.stream.read(&mut into[..room])?;
+                    if count == 0 && !incoming.ends_with_connection() {
+                        return Err(cut_off());
+                    }
+                    incoming.note(count).map_err(wrong)?;
+                    return Ok(count);
+                }
                 Buffered::More if self.receive()? => {}
                 Buffered::More if incoming.ends_with_connection() => return Ok(0),
-                Buffered::More => {
-                    let text = "the connection ended in the middle of a body";
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-                }
+                Buffered::More => return Err(cut_off()),
             }
         }
     }
@@ -283,6 +291,11 @@ enum Buffered {
     Data,
     End,
     More,
+}
+
+fn cut_off() -> io::Error {
+    let text = "the connection ended in the middle of a body";
+    io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }
 
 fn now() -> Instant {

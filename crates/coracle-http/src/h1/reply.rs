@@ -183,12 +183,28 @@ impl Incoming {
             End::Close => plain(input.len()),
         };
         if let Piece::Data { len, .. } = piece {
-            self.received += len as u64;
-            if self.received > self.limit_body_bytes {
-                return Err(TOO_LARGE);
-            }
+            self.note(len)?;
         }
         Ok(piece)
+    }
+
+    /// How much may still come of a body that is as it is; nothing if there are chunks.
+    pub(crate) fn plain_left(&self) -> u64 {
+        match self.end {
+            End::None | End::Chunked => 0,
+            End::Length(length) => length - self.received,
+            End::Close => u64::MAX,
+        }
+    }
+
+    /// Notes that so much of it has come, without being looked at by [`next`](Incoming::next): no more than is
+    /// [left](Incoming::plain_left).
+    pub(crate) fn note(&mut self, count: usize) -> Result<(), Refusal> {
+        self.received += count as u64;
+        match self.received > self.limit_body_bytes {
+            true => Err(TOO_LARGE),
+            false => Ok(()),
+        }
     }
 
     /// The connection has ended before [`next`](Incoming::next) has told an end: whether that is the end of the
