@@ -56,7 +56,7 @@ fn ask_all(client: &Client, urls: &[String]) -> io::Result<()> {
         })
         .collect();
     for one in asking {
-        if let Err(error) = one.join().map_err(io::Error::other)? {
+        if let Err(error) = one.join()? {
             println!("{error}");
         }
     }
