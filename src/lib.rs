@@ -60,7 +60,7 @@
 //!
 //! | module | what is there |
 //! |---|---|
-//! | [`http`] | HTTP servers: requests, responses, apps that are functions; WebSocket, server-sent events |
+//! | [`http`] | HTTP servers: apps that are functions; WebSocket, server-sent events; a client, a reverse proxy |
 //! | [`net`] | in callbacks: servers, connections, protocols, datagrams, outgoing connections |
 //! | here | [`Loop`] (whose turn is it?): timers, signals, posted jobs, foreign descriptors |
 //! | [`generator`] | [`Generator`]: a function with a stack of its own, that hands out values on its way |

@@ -325,6 +325,34 @@ fn k5_events_go_on_where_the_client_was() {
     server.end();
 }
 
+#[test]
+fn j12_client_asks_a_server_of_its_own() {
+    let told = run("31_client", &[]);
+    assert_eq!(told, "200 OK you were sent here\n200 OK 6\n404 Not Found\n");
+    let refused = run("31_client", &["http://127.0.0.1:1/"]);
+    assert!(refused.starts_with("cannot connect to 127.0.0.1:1: connection refused"), "{refused}");
+}
+
+#[test]
+fn j15_proxy_has_two_servers_answer_on_every_backend() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut proxy = Running::start("32_proxy", &["127.0.0.1:0"], backend);
+        let line = proxy.line();
+        let address = line.strip_prefix("proxy on ").unwrap();
+        let get = |path: &str| {
+            ask(address, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+        };
+        for name in ["port", "starboard", "port"] {
+            let told = get("/api/hello");
+            let body = format!("\r\n\r\n{name} was asked for /hello by 127.0.0.1\n");
+            assert!(told.ends_with(&body), "{backend}: {told}");
+        }
+        assert!(get("/").ends_with("ask for /api/hello\n"));
+        proxy.signal("TERM");
+        assert!(proxy.end().0.success(), "{backend}");
+    }
+}
+
 /// What is said next, if something is.
 fn hear(ws: &ws::WebSocket) -> io::Result<Option<String>> {
     let heard = coracle::timeout(PATIENCE, || ws.recv())?;

@@ -13,6 +13,7 @@ mod config;
 mod gateways;
 mod live;
 mod mistake;
+mod proxies;
 mod redirects;
 mod reload;
 mod setup;
@@ -75,6 +76,7 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let live = Live::new(whole::app(&setup, &welcome, log.clone())?);
     let settings = LiveSettings::new(setup.settings.clone())?;
     let processes = setup.options.processes;
+    let proxy_protocol = setup.proxy_protocol.clone();
     let is_reloadable = !is_worker && (arguments.config.is_some() || setup.log.is_some());
     if is_reloadable {
         let (log, live, settings) = (log.clone(), live.clone(), settings.clone());
@@ -88,7 +90,10 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
             announce(handle.local_addresses(), backend, &count(loops, "loop"), browser.as_ref());
         }
     };
-    let server = http::Server::over(server).live_settings(&settings).on_init(init);
+    let mut server = http::Server::over(server).live_settings(&settings).on_init(init);
+    if !proxy_protocol.is_empty() {
+        server = server.proxy_protocol(proxy_protocol.into());
+    }
     let ended = server.serve_each(move || Ok(live.on_loop()));
     log.into_iter().for_each(finish);
     if is_worker { ended } else { stopped("serve", ended) }

@@ -22,6 +22,12 @@ pub struct BodyReader<'a>(Kind<'a>);
 enum Kind<'a> {
     Buffered(&'a [u8]),
     Streamed(&'a dyn Source),
+    Kept(Bytes),
+    /// The body of a request that may be over: that of the next is not its business.
+    Shared {
+        source: Rc<dyn Source>,
+        number: u32,
+    },
 }
 
 /// Where the pieces come from.
@@ -32,10 +38,8 @@ pub(crate) trait Source {
     /// The fields behind it, once all of it has come.
     fn trailers(&self) -> Option<Headers>;
 
-    /// Which request of its connection it is of, now.
-    fn number(&self) -> u32 {
-        0
-    }
+    /// Which request of its connection it is.
+    fn number(&self) -> u32;
 }
 
 impl<'a> BodyReader<'a> {
@@ -46,26 +50,13 @@ impl<'a> BodyReader<'a> {
     pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
         BodyReader(Kind::Streamed(source))
     }
-}
 
-/// A body that is read after the handler has returned.
-pub(crate) enum KeptBody {
-    Buffered(Bytes),
-    /// And which request it is of: what comes later on the same connection is none of its business.
-    Streamed(Rc<dyn Source>, u32),
-}
+    pub(crate) fn kept(bytes: Bytes) -> BodyReader<'static> {
+        BodyReader(Kind::Kept(bytes))
+    }
 
-impl Read for KeptBody {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            KeptBody::Buffered(bytes) => {
-                let count = into.len().min(bytes.len());
-                bytes.copy_to_slice(&mut into[..count]);
-                Ok(count)
-            }
-            KeptBody::Streamed(source, number) if source.number() == *number => source.read(into),
-            KeptBody::Streamed(..) => Err(io::ErrorKind::ConnectionReset.into()),
-        }
+    pub(crate) fn shared(source: &Rc<dyn Source>) -> BodyReader<'static> {
+        BodyReader(Kind::Shared { source: Rc::clone(source), number: source.number() })
     }
 }
 
@@ -74,6 +65,13 @@ impl Read for BodyReader<'_> {
         match &mut self.0 {
             Kind::Buffered(bytes) => bytes.read(into),
             Kind::Streamed(source) => source.read(into),
+            Kind::Kept(bytes) => {
+                let count = into.len().min(bytes.len());
+                bytes.copy_to_slice(&mut into[..count]);
+                Ok(count)
+            }
+            Kind::Shared { source, number } if source.number() == *number => source.read(into),
+            Kind::Shared { .. } => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) mod relay;
 pub(crate) mod script;
 pub(crate) mod variables;
 
-use crate::body_reader::KeptBody;
+use crate::body_reader::BodyReader;
 use crate::files::Symlinks;
 use crate::files::open::Root;
 use crate::{App, IntoResponse, Plan, Request, Response, Status};
@@ -284,7 +284,7 @@ impl Cgi {
         let failure = Rc::new(RefCell::new(None));
         let feeding = spawn({
             let (body, process, failure) =
-                (req.kept_body(), Rc::clone(&process), Rc::clone(&failure));
+                (req.owned_body_reader(), Rc::clone(&process), Rc::clone(&failure));
             move || match feed(body, stdin) {
                 Err(error) if !is_cancelled(&error) => {
                     failure.replace(Some(error));
@@ -447,7 +447,7 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// Passes a body on until it ends, or the script wants no more. The error is the client's.
-fn feed(mut body: KeptBody, mut stdin: UnixStream) -> io::Result<()> {
+fn feed(mut body: BodyReader<'static>, mut stdin: UnixStream) -> io::Result<()> {
     let mut space = vec![0; PIECE_BYTES];
     loop {
         match body.read(&mut space)? {

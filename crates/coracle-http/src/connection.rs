@@ -81,7 +81,7 @@ pub(crate) struct Rare {
     pub(crate) upload: Option<Upload>,
     /// The rest of an answer that is too big for one go, and whether the connection goes on after it.
     download: Option<(Bytes, bool)>,
-    /// Who waits for bytes, or for room: one for each, if a body is read while its answer is sent.
+    /// Who waits for bytes, or for room: mostly one, but a body may be read while its answer is written.
     waiting: SmallVec<[Coroutine; 1]>,
     /// What was seen when somebody last looked, while a client is slow.
     watched: Option<Watched>,
@@ -552,14 +552,15 @@ impl Shared {
         let id = coroutine.id();
         self.with_rare(|rare| rare.waiting.push(coroutine));
         let woken = coracle_coro::park();
-        self.if_rare(|rare| rare.waiting.retain(|other| other.id() != id));
+        self.if_rare(|rare| rare.waiting.retain(|waiting| waiting.id() != id));
         woken
     }
 
     /// Wakes who waits for a change.
     fn wake(&self) {
-        let waiting = self.if_rare(|rare| std::mem::take(&mut rare.waiting));
-        waiting.into_iter().flatten().for_each(|waiting| waiting.unpark());
+        if let Some(waiting) = self.if_rare(|rare| std::mem::take(&mut rare.waiting)) {
+            waiting.iter().for_each(Coroutine::unpark);
+        }
     }
 
     // --- Uploads ---------------------------------------------------------------------------------------

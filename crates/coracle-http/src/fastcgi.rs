@@ -9,7 +9,7 @@
 
 pub(crate) mod record;
 
-use crate::body_reader::KeptBody;
+use crate::body_reader::BodyReader;
 use crate::cgi::head::Style;
 use crate::cgi::log_lines::LogLines;
 use crate::cgi::plan;
@@ -350,7 +350,7 @@ impl FastCgi {
             talk.again = Some((pool, request)); // it may be found closed
         }
         if has_body {
-            talk.feed(req.kept_body())?;
+            talk.feed(req.owned_body_reader())?;
         }
         Ok(talk)
     }
@@ -530,7 +530,7 @@ impl Talk {
     }
 
     /// Passes the body on, meanwhile.
-    fn feed(&mut self, body: KeptBody) -> io::Result<()> {
+    fn feed(&mut self, body: BodyReader<'static>) -> io::Result<()> {
         let Some(connection) = &self.connection else { return Ok(()) };
         let stream = connection.stream.try_clone()?;
         let (fed, failure) = (Rc::clone(&self.fed), Rc::clone(&self.failure));
@@ -694,7 +694,7 @@ impl Drop for Talk {
 }
 
 /// Passes a body on; whether all of it. The error is the client's.
-fn feed(mut body: KeptBody, stream: &Stream) -> io::Result<bool> {
+fn feed(mut body: BodyReader<'static>, stream: &Stream) -> io::Result<bool> {
     let mut space = vec![0; PIECE_BYTES.min(CONTENT_BYTES)];
     let mut out = Vec::with_capacity(PIECE_BYTES + 16);
     loop {

@@ -7,6 +7,7 @@ mod apps;
 mod cgi;
 mod entries;
 mod files;
+mod reply;
 mod target;
 mod websocket;
 
@@ -16,6 +17,7 @@ pub use self::apps::{accept_encoding, cookies, multipart, pairs, path, values};
 pub use self::cgi::{cgi_head, fastcgi};
 pub use self::entries::{ENTRIES, Entry, enter};
 pub use self::files::{conditions, ranges, site_path};
+pub use self::reply::{proxy_header, reply};
 pub use self::target::target;
 pub use self::websocket::websocket;
 

@@ -1,6 +1,7 @@
 //! Running a handler in its coroutine, and handing over what it answers.
 
 use crate::body::Kind;
+use crate::body_reader::Source;
 use crate::connection::Shared;
 use crate::exchange::Exchange;
 use crate::h1::Refusal;
@@ -62,7 +63,7 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     let site = &shared.site;
     let mut request = exchange.owned.request();
     if exchange.plan.streamed && shared.with_upload(|_| ()).is_some() {
-        request.stream = Some(Rc::<Shared>::clone(shared));
+        request.stream = Some(Rc::clone(shared) as Rc<dyn Source>);
     }
     request.whole = Some(&*site.app);
     let response = &mut exchange.response;

@@ -103,6 +103,11 @@ impl Headers {
         })
     }
 
+    /// All fields, as bytes: for who sends them on.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (self.resolve(field.name), self.resolve(field.value)))
+    }
+
     /// How many fields there are.
     pub fn len(&self) -> usize {
         self.fields.len()

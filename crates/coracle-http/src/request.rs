@@ -1,6 +1,5 @@
 //! What a handler is given.
 
-use crate::body_reader::KeptBody;
 use crate::matched::Matched;
 use crate::owned_request::{Known, Version};
 use crate::{App, BodyReader, Headers, Method, OwnedRequest, Response};
@@ -161,15 +160,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The body, for who reads it after the handler has returned, while its answer is sent. It must be let go of
-    /// before the answer ends: what comes then is of another request.
-    pub(crate) fn kept_body(&self) -> KeptBody {
-        match &self.stream {
-            Some(source) => KeptBody::Streamed(Rc::clone(source), source.number()),
-            None => KeptBody::Buffered(self.owned.body.clone()),
-        }
-    }
-
     /// What the whole app answers in the place of this request: a GET for `target`, or a HEAD, without a body.
     /// `None` where there is no server, or where `target` is none.
     pub(crate) fn ask_for(&self, target: &str) -> Option<Response> {
@@ -197,6 +187,27 @@ impl<'a> Request<'a> {
         request.whole = Some(whole);
         request.locals = RefCell::new(self.locals.borrow().clone());
         Some(whole.call(&request))
+    }
+
+    /// The same, to be kept: for an answer that is written while the body is read, by
+    /// [`Body::stream`](crate::Body::stream), or for another coroutine.
+    ///
+    /// ```
+    /// use coracle_http::{Body, Request, streaming};
+    ///
+    /// let echo = streaming(|req: &Request<'_>| {
+    ///     let mut body = req.owned_body_reader();
+    ///     Body::stream(move |out| std::io::copy(&mut body, out).map(drop))
+    /// });
+    /// # let _ = echo;
+    /// ```
+    ///
+    /// The connection is closed behind an answer that begins before its request has come.
+    pub fn owned_body_reader(&self) -> BodyReader<'static> {
+        match &self.stream {
+            Some(source) => BodyReader::shared(source),
+            None => BodyReader::kept(self.owned.body.clone()),
+        }
     }
 
     /// Who asks.

@@ -2,10 +2,11 @@
 
 use crate::live_settings::{Follow, LiveSettings};
 use crate::per_address::{PerAddress, Seated};
+use crate::proxy_protocol::Announced;
 use crate::service::Service;
 use crate::site::Budget;
 use crate::stats::Counters;
-use crate::{App, Settings, Stats};
+use crate::{App, ProxyProtocol, Settings, Stats};
 use coracle_loop::Loop;
 use coracle_net::{Address, Conn, ListenOptions, Protocol, ServerHandle, ToAddresses, TurnedAway};
 use std::cell::RefCell;
@@ -86,6 +87,7 @@ pub struct Server {
     inner: coracle_net::Server,
     settings: LiveSettings,
     init: Option<Box<Init>>,
+    proxy_protocol: Option<ProxyProtocol>,
 }
 
 /// Something to be called before anybody is served.
@@ -112,7 +114,7 @@ impl Server {
     /// and not here.
     pub fn over(inner: coracle_net::Server) -> Server {
         let settings = LiveSettings::unchecked(Settings::default());
-        Server { inner, settings, init: None }
+        Server { inner, settings, init: None, proxy_protocol: None }
     }
 
     /// Limits and time-outs.
@@ -126,6 +128,14 @@ impl Server {
     #[must_use]
     pub fn live_settings(mut self, settings: &LiveSettings) -> Server {
         self.settings = settings.clone();
+        self
+    }
+
+    /// Has connections from some addresses say for whom they are, by the PROXY protocol: behind a proxy that
+    /// forwards connections.
+    #[must_use]
+    pub fn proxy_protocol(mut self, behind: ProxyProtocol) -> Server {
+        self.proxy_protocol = Some(behind);
         self
     }
 
@@ -211,9 +221,13 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<()> {
+        let behind = self.proxy_protocol.clone();
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
-        let served = server.serve(move |peer| connection(&door, peer));
+        let served = match behind {
+            None => server.serve(move |peer| connection(&door, peer)),
+            Some(behind) => server.serve(move |peer| announced(&door, &behind, peer)),
+        };
         match shared.take_failure() {
             Some(error) => Err(error),
             None => served,
@@ -237,9 +251,13 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<Running> {
+        let behind = self.proxy_protocol.clone();
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
-        let running = server.start(move |peer| connection(&door, peer))?;
+        let running = match behind {
+            None => server.start(move |peer| connection(&door, peer)),
+            Some(behind) => server.start(move |peer| announced(&door, &behind, peer)),
+        }?;
         if let Some(error) = shared.take_failure() {
             running.handle().stop();
             running.join()?;
@@ -253,7 +271,7 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<(coracle_net::Server, Arc<Shared>)> {
-        let Server { inner, settings: live, init } = self;
+        let Server { inner, settings: live, init, .. } = self;
         let (number, settings) = live.numbered();
         settings.check()?;
         let shared = Arc::new(Shared {
@@ -437,8 +455,22 @@ impl Services {
 }
 
 /// A connection of a server, on the loop that runs.
-fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
+fn connection(shared: &Shared, peer: &Address) -> Seated {
     let lp = Loop::current().expect("connections are made in turns of their loop");
     let service = Services::of(&lp).current(shared).expect("a loop that serves has its app");
     Seated::new(service.h1(peer), shared.addresses.admit(peer))
+}
+
+/// A connection that says for whom it is, if it is from where that is taken.
+fn announced(
+    shared: &Arc<Shared>,
+    behind: &ProxyProtocol,
+    peer: &Address,
+) -> impl Protocol + use<> {
+    let shared = Arc::clone(shared);
+    let begin = move |conn: &mut Conn<'_>, peer: &Address| conn.switch(connection(&shared, peer));
+    match behind.trusted.contains(peer) {
+        true => Announced::new(peer.clone(), behind.timeout, begin),
+        false => Announced::not(peer.clone(), begin),
+    }
 }

@@ -7,7 +7,7 @@
 use coracle_coro::net::TcpStream;
 use coracle_coro::{sleep, spawn, timeout};
 use coracle_http::{
-    App, Body, IntoResponse, Method, Plan, Request, Response, Service, Settings, Status, ws,
+    App, Body, IntoResponse, Method, Plan, Proxy, Request, Response, Service, Settings, Status, ws,
 };
 use coracle_loop::Loop;
 use coracle_loop::demux::sim::{Faults, Kernel};
@@ -119,6 +119,10 @@ fn answer(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
         "HTTP/1.1 408 Request Timeout" | "HTTP/1.1 400 Bad Request" => {
             return Err(io::ErrorKind::TimedOut.into());
         }
+        // Nor does everybody who is asked in our place answer.
+        "HTTP/1.1 502 Bad Gateway" | "HTTP/1.1 504 Gateway Timeout" => {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         other => panic!("{other}"),
     }
     let (mut length, mut chunked) = (0, false);
@@ -219,6 +223,55 @@ fn t10_server_in_the_simulator_answers_whatever_happens() {
     }
     println!("{SEEDS} seeds, {whole} answers, {hours:?} of simulated time");
     assert!(whole > SEEDS as usize * 10, "most of them come through: {whole}");
+}
+
+/// Serves on a kernel; none if that has no socket for it.
+fn serve(lp: &Loop, service: &Service) -> Option<(Listener, SocketAddr)> {
+    let (any, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+    let service = service.clone();
+    let listener = Listener::bind(lp, &any, settings, move |peer| service.connection(peer)).ok()?;
+    let address = listener.local_address(lp).expect("it listens").ip().expect("an IP address");
+    Some((listener, address))
+}
+
+#[test]
+fn j15_proxy_in_the_simulator_hands_on_what_is_whole_whatever_happens() {
+    let mut whole = 0;
+    for seed in 0..SEEDS {
+        let benign = seed % 2 == 0;
+        let faults = if benign { Faults::benign() } else { Faults::hostile() };
+        let kernel = Kernel::with_faults(seed, faults);
+        let lp = Loop::builder().demux(kernel.demux()).build().expect("a loop");
+        let before = kernel.open_descriptors();
+        let behind = Service::new(Everything, Settings::default()).expect("a service");
+        let Some((upstream, at)) = serve(&lp, &behind) else { continue };
+        let proxy = Proxy::to([format!("http://{at}").as_str()]).expect("a proxy");
+        let front = Service::new(proxy, Settings::default()).expect("a service");
+        let Some((listener, address)) = serve(&lp, &front) else { continue };
+        let ended = coracle_coro::run_on(&lp, move || {
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|n| spawn(move || talk(address, seed * CLIENTS + n))).collect();
+            let ended = clients.into_iter().map(|client| client.join().expect("no panic"));
+            Ok::<Vec<io::Result<usize>>, io::Error>(ended.collect())
+        });
+        for ended in ended.expect("a run") {
+            match ended {
+                Ok(count) => whole += count,
+                // A connection that was kept may be closed in the moment in which a POST is sent on it.
+                Err(error) if benign && error.kind() == io::ErrorKind::ConnectionReset => {}
+                Err(error) => {
+                    assert!(!benign, "seed {seed}: {error}: {}", kernel.describe_faults());
+                }
+            }
+        }
+        listener.close(&lp);
+        upstream.close(&lp);
+        lp.run_until_idle().expect("it comes to rest");
+        assert_eq!((front.stats().panics, behind.stats().panics), (0, 0), "seed {seed}");
+        drop((listener, upstream, front, behind));
+        assert_eq!(kernel.open_descriptors(), before, "seed {seed}: {}", kernel.describe_faults());
+    }
+    assert!(whole > SEEDS as usize * 8, "most of them come through: {whole}");
 }
 
 /// A few messages of many sizes to an echo, several of them under way; how many came back.

@@ -39,6 +39,10 @@ pub(crate) struct Arguments {
     /// A page of your own for an error: 404=FILE. May be repeated.
     #[arg(long, value_name = "STATUS=FILE", value_parser = error_page)]
     pub(super) error_page: Vec<(u16, PathBuf)>,
+    /// Hand what is asked for below a path on to another server: /api=http://127.0.0.1:9000. May be repeated; the
+    /// same path with another URL is one more server for it.
+    #[arg(long, value_name = "PATH=URL", value_parser = proxy)]
+    pub(super) proxy: Vec<(String, String)>,
     /// Write a line for each answer to this file; to standard output without one, or with `-`.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(super) access_log: Option<PathBuf>,
@@ -74,4 +78,9 @@ fn error_page(text: &str) -> Result<(u16, PathBuf), String> {
         Ok(status @ 400..=599) => Ok((status, file.into())),
         _ => Err(format!("{status:?} is no status of an error: those are 400 to 599")),
     }
+}
+
+fn proxy(text: &str) -> Result<(String, String), String> {
+    let (path, url) = text.split_once('=').ok_or("write it as /api=http://127.0.0.1:9000")?;
+    Ok((path.to_owned(), url.to_owned()))
 }

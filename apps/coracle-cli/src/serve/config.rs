@@ -21,6 +21,8 @@ pub(super) struct Config {
     pub(super) timeouts: Timeouts,
     pub(super) site: Option<Spanned<Site>>,
     pub(super) host: Vec<Spanned<Site>>,
+    pub(super) proxy: Vec<Spanned<Proxy>>,
+    pub(super) proxy_protocol: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -151,4 +153,44 @@ pub(super) struct Redirect {
     pub(super) from: Spanned<String>,
     pub(super) to: Spanned<String>,
     pub(super) status: Option<Spanned<i64>>,
+}
+
+/// A path, and the servers that answer what is below it.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Proxy {
+    pub(super) path: Spanned<String>,
+    pub(super) to: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub(super) balance: Balance,
+    pub(super) host: Option<Spanned<String>>,
+    pub(super) x_forwarded: Option<bool>,
+    #[serde(default)]
+    pub(super) forwarded: bool,
+    #[serde(default)]
+    pub(super) trusted: Vec<Spanned<String>>,
+    pub(super) health: Option<Spanned<String>>,
+    pub(super) health_seconds: Option<Spanned<i64>>,
+    pub(super) connect_seconds: Option<Spanned<i64>>,
+    pub(super) head_seconds: Option<Spanned<i64>>,
+    pub(super) body_seconds: Option<Spanned<i64>>,
+    pub(super) body_bytes: Option<Spanned<i64>>,
+    pub(super) send_proxy: Option<ProxyVersion>,
+}
+
+#[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Balance {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Whoever has the fewest requests.
+    LeastConnections,
+}
+
+#[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ProxyVersion {
+    V1,
+    V2,
 }

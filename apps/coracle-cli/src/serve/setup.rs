@@ -3,11 +3,12 @@
 use super::arguments::Arguments;
 use super::config::{Config, Format, Limits, Timeouts};
 use super::mistake::Mistakes;
+use super::proxies::{self, ProxySetup};
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
 use crate::options::ServeOptions;
 use crate::privileges::Account;
-use coracle::http;
 use coracle::http::middleware::LogFormat;
+use coracle::http::{self, Networks};
 use coracle::net::ToAddresses;
 use std::fmt;
 use std::fs;
@@ -32,6 +33,9 @@ pub(super) struct Setup {
     /// For hosts that are not named; none if those get nothing.
     pub(super) site: Option<SiteSetup>,
     pub(super) hosts: Vec<(Vec<String>, SiteSetup)>,
+    pub(super) proxies: Vec<ProxySetup>,
+    /// Who says for whom a connection is.
+    pub(super) proxy_protocol: Networks,
 }
 
 /// Where a line is written for each answer. Two that are the same write to the same file in the same way.
@@ -114,6 +118,10 @@ impl Setup {
             Log { file, format: log.format.into() }
         });
         let site = site.or_else(|| hosts.is_empty().then(SiteSetup::default));
+        let mut paths = Vec::new();
+        let proxies = config.proxy.iter().map(|proxy| proxies::read(proxy, mistakes, &mut paths));
+        let proxies = proxies.collect();
+        let proxy_protocol = proxies::networks(&config.proxy_protocol, mistakes);
         Setup {
             options,
             account,
@@ -122,6 +130,8 @@ impl Setup {
             log,
             site,
             hosts,
+            proxies,
+            proxy_protocol,
         }
     }
 
@@ -155,6 +165,13 @@ impl Setup {
             };
             log.format = format.into();
         }
+        for (path, to) in &arguments.proxy {
+            let new = ProxySetup::new(path, to)?;
+            match self.proxies.iter_mut().find(|proxy| proxy.path == *path) {
+                Some(known) => known.to.push(to.clone()),
+                None => self.proxies.push(new),
+            }
+        }
         if arguments.directory.is_some() {
             self.site.get_or_insert_default(); // for whom no host is named
         }
@@ -164,8 +181,10 @@ impl Setup {
     /// The names of what is different and cannot be changed while it serves.
     pub(super) fn fixed(&self, new: &Setup) -> Vec<&'static str> {
         let user_differs = self.account != new.account;
+        let proxy_protocol = self.proxy_protocol != new.proxy_protocol;
         let (old, new) = (&self.options, &new.options);
         let differences = [
+            ("proxy_protocol", proxy_protocol),
             ("listen", old.listen != new.listen),
             ("backend", old.backend != new.backend),
             ("threads", old.threads != new.threads),
@@ -187,6 +206,8 @@ impl Default for Setup {
             log: None,
             site: Some(SiteSetup::default()),
             hosts: Vec::new(),
+            proxies: Vec::new(),
+            proxy_protocol: Networks::none(),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The whole app: hosts, and around them what is done for every request.
 //!
 //! ```text
-//!   request ──► id ──► access log ──► panics ──► host ──► site: redirects, files, welcome page
+//!   request ──► id ──► access log ──► panics ──┬► host ──► site: redirects, files, welcome page
+//!                                              └► proxy, if the path is below that of one
 //! ```
 
+use super::proxies;
 use super::setup::{Log, Setup};
 use super::site::{self, SharedApp};
 use super::welcome::Welcome;
@@ -19,7 +21,7 @@ pub(super) fn app(
     welcome: &Welcome,
     log: Option<AccessLog>,
 ) -> io::Result<SharedApp> {
-    let mut app = hosts(setup, welcome)?;
+    let mut app = proxies::before(hosts(setup, welcome)?, &setup.proxies)?;
     app = Arc::new(around(catch_panics, app));
     if let Some(log) = log {
         app = Arc::new(around(log, app));

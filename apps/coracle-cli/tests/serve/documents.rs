@@ -34,6 +34,7 @@ fn q1_every_key_is_in_the_reference() {
         ("[timeouts]", "`[timeouts]`"),
         ("[site]", "`[site]` and `[[host]]`"),
         ("[[host]]", "`[site]` and `[[host]]`"),
+        ("[[proxy]]", "`[[proxy]]`"),
         ("[[site.redirect]]", "`[[site.redirect]]` and `[[host.redirect]]`"),
         ("[[site.cgi]]", "`[[site.cgi]]` and `[[host.cgi]]`"),
         ("[[site.fastcgi]]", "`[[site.fastcgi]]` and `[[host.fastcgi]]`"),

@@ -17,6 +17,7 @@ mod privileges;
 #[path = "../echo/program.rs"]
 #[allow(dead_code)] // what only an echo server needs
 mod program;
+mod proxying;
 mod reload;
 mod site;
 mod stop;
@@ -67,6 +68,10 @@ macro_rules! suite {
             hosts::{
                 j7_each_host_has_its_own_site,
                 j7_host_that_nobody_is_for_is_refused,
+            }
+            proxying::{
+                j15_what_is_below_a_path_is_handed_on,
+                j15_proxies_of_the_file_are_used,
             }
             traversal::{
                 n2_nothing_outside_is_ever_sent,

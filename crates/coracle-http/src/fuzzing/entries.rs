@@ -23,8 +23,14 @@ pub const ENTRIES: &[(&str, Entry)] = &[
         }
     }),
     ("http_paths", |bytes| with_text(bytes, super::path)),
+    ("http_reply", |bytes| {
+        if let Some((&step, bytes)) = bytes.split_first() {
+            super::reply(bytes, step.into());
+        }
+    }),
     ("http_target", super::target),
     ("http_values", |bytes| with_text(bytes, super::values)),
+    ("proxy_header", super::proxy_header),
     ("range", super::ranges),
     ("site_path", |bytes| with_text(bytes, super::site_path)),
     ("websocket", super::websocket),

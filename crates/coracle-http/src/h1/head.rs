@@ -226,7 +226,7 @@ fn examine(
 
 /// What the fields that concern the connection say, all of them.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
@@ -258,6 +258,19 @@ impl Found {
                 self.upgrade = true;
                 Ok(())
             }
+            _ => self.note_of_response(name, value, bytes),
+        }
+    }
+
+    /// The fields that mean the same in both directions.
+    #[inline]
+    pub(super) fn note_of_response(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        bytes: &[u8],
+    ) -> Result<(), Refusal> {
+        match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 for token in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
                     self.close |= token.eq_ignore_ascii_case(b"close");
@@ -313,14 +326,31 @@ impl Found {
         }
     }
 
-    fn conclude(&self, version: Version, len: usize) -> Result<Facts, Refusal> {
-        let modern = version != Version::Http10;
+    /// How the body is framed, and whether the other side keeps the connection.
+    #[inline]
+    pub(super) fn framing(&self, modern: bool) -> Result<(Framing, bool), Refusal> {
         if self.coded && self.length.is_some() {
             return Err(Refusal::bad("there are both Content-Length and Transfer-Encoding"));
         }
         if self.coded && !modern {
             return Err(Refusal::bad("HTTP/1.0 has no Transfer-Encoding"));
         }
+        let framing = match self.length {
+            _ if self.chunked => Framing::Chunked,
+            Some(length) if length > 0 => Framing::Length(length),
+            _ => Framing::None,
+        };
+        Ok((framing, !self.close && (modern || self.keep_alive)))
+    }
+
+    /// Whether there was a Content-Length, of 0 perhaps.
+    pub(super) fn has_length(&self) -> bool {
+        self.length.is_some()
+    }
+
+    fn conclude(&self, version: Version, len: usize) -> Result<Facts, Refusal> {
+        let modern = version != Version::Http10;
+        let (framing, keep_alive) = self.framing(modern)?;
         if self.hosts > 1 {
             return Err(Refusal::bad("there is more than one Host"));
         }
@@ -333,15 +363,10 @@ impl Found {
                 "only 100-continue can be expected",
             ));
         }
-        let framing = match self.length {
-            _ if self.chunked => Framing::Chunked,
-            Some(length) if length > 0 => Framing::Length(length),
-            _ => Framing::None,
-        };
         Ok(Facts {
             len,
             framing,
-            keep_alive: !self.close && (modern || self.keep_alive),
+            keep_alive,
             expects_continue: self.expects_continue && modern && framing != Framing::None,
             upgrade: self.upgrade && self.upgrade_named && modern,
         })

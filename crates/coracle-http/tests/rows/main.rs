@@ -3,6 +3,7 @@
 //! A case is a function of a [`Harness`](harness::Harness); `suite!` makes it a test of every backend, so that its
 //! path names the backend (`rows::epoll::j1_…`). Names begin with the row they hold.
 
+mod asking;
 mod autobahn;
 mod bodies;
 mod client;
@@ -13,6 +14,8 @@ mod handlers;
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
 mod harness;
 mod keeping;
+mod peers;
+mod proxying;
 mod refusing;
 mod slow_clients;
 mod telling;
@@ -123,6 +126,49 @@ suite! {
             j15_body_is_never_given_to_another_protocol,
             j2_handler_cannot_answer_something_that_is_no_answer,
         }
+        asking::{
+            j12_request_is_answered_and_its_connection_kept,
+            j12_json_forms_and_passwords,
+            j12_what_cannot_be_sent_is_refused,
+            j12_bodies_are_streamed_both_ways,
+            j12_trailers_come_and_go,
+            j12_redirects_are_followed_by_their_rules,
+            j12_answers_that_can_be_read_in_two_ways_are_refused,
+            j12_end_of_a_body_is_found,
+            j12_what_nobody_asked_for_ends_a_connection,
+            j12_stale_connection_is_replaced,
+            j12_only_what_may_be_is_tried_again,
+            j12_what_takes_too_long_is_an_error,
+            j12_answers_have_limits,
+            j12_body_waits_until_it_is_wanted,
+            j12_server_may_answer_before_the_body_was_sent,
+            j12_cancelled_request_hears_of_it,
+            j12_compressed_answers_are_decoded,
+            j12_connections_are_bounded_and_waited_for,
+            j12_method_of_the_answer_is_that_of_the_request,
+        }
+        proxying::{
+            j15_request_is_handed_on_and_its_connection_kept,
+            j15_head_and_answers_without_a_body_pass,
+            j15_large_bodies_are_streamed_both_ways,
+            j15_what_comes_slowly_is_handed_on_at_once,
+            j15_heads_are_cleaned_both_ways,
+            j15_answers_that_are_none_are_a_502,
+            j15_answer_that_breaks_off_is_cut,
+            j15_upstream_that_is_not_there_is_a_502_or_another,
+            j15_only_what_may_be_is_tried_again,
+            j15_what_takes_too_long_is_a_504,
+            j15_nobody_to_ask_is_a_503,
+            j15_drained_upstream_ends_what_it_has_begun,
+            j15_requests_go_to_who_has_the_least,
+            j15_health_is_asked_for,
+            j15_client_that_is_gone_cancels_what_it_asked,
+            j15_upload_that_breaks_off_is_not_whole_for_the_upstream,
+            j15_refusal_before_the_body_is_handed_back,
+            n2_path_that_leads_up_is_refused,
+            j15_websockets_pass,
+            j15_upstream_is_told_for_whom_by_the_proxy_protocol,
+        }
         telling::{
             j14_refused_requests_are_in_the_access_log,
             j14_refused_requests_have_error_pages,
@@ -187,6 +233,7 @@ suite! {
         }
     }
     real: {
+        proxying::{ j15_without_descriptors_requests_fail_and_others_go_on }
     }
     sim: {
         total::{ j4_requests_in_time_go_on }

@@ -1,0 +1,148 @@
+//! The connections that a loop keeps, by where they lead.
+
+use super::link::Link;
+use super::place::{At, Place};
+use super::stream::Secure;
+use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
+use coracle_loop::Loop;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How many servers are remembered; those that are not in use are forgotten first.
+const LIMIT_PLACES: usize = 256;
+
+/// Nobody is looked at more often than this.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection that is out: at its end it goes back, or is closed.
+pub(crate) type Pooled = PooledConn<Link>;
+
+/// The pools of one loop.
+#[derive(Default)]
+struct Pools {
+    list: RefCell<Vec<Pool>>,
+    /// Whether somebody will look who has been idle for too long.
+    is_watched: Cell<bool>,
+}
+
+struct Pool {
+    owner: u64,
+    /// Gone when the owner is.
+    life: Weak<()>,
+    place: Place,
+    connections: ConnPool<Link>,
+}
+
+/// How connections of one owner are made and kept. The same on all loops; the connections are not.
+#[derive(Clone)]
+pub(crate) struct Keeping {
+    owner: u64,
+    /// None in what a pool itself keeps.
+    life: Option<Arc<()>>,
+    pub(crate) pool: ConnPoolSettings,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) secure: Option<Arc<dyn Secure>>,
+}
+
+impl Keeping {
+    pub(crate) fn new(
+        pool: ConnPoolSettings,
+        connect_timeout: Duration,
+        secure: Option<Arc<dyn Secure>>,
+    ) -> Keeping {
+        static NEXT_OWNER: AtomicU64 = AtomicU64::new(0);
+        let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
+        Keeping { owner, life: Some(Arc::new(())), pool, connect_timeout, secure }
+    }
+
+    /// A connection to a place: one that is idle, or a new one.
+    ///
+    /// # Errors
+    /// Those of connecting and of [waiting](ConnPool::get) for a connection; there is no loop here.
+    pub(crate) fn get(&self, place: &Place) -> io::Result<Pooled> {
+        self.pool_of(place)?.get()
+    }
+
+    /// A connection that nobody else has used, and nobody else will.
+    pub(crate) fn connect(&self, place: &Place) -> io::Result<Link> {
+        place.connect(self.connect_timeout, self.secure.as_ref())
+    }
+
+    fn pool_of(&self, place: &Place) -> io::Result<ConnPool<Link>> {
+        let Some(lp) = Loop::current() else {
+            return Err(io::Error::other("an HTTP client needs a loop: use it in a coroutine"));
+        };
+        let pools = lp.extension(Pools::default);
+        let is_it = |pool: &Pool| pool.owner == self.owner && pool.place.is_same(place);
+        let found =
+            pools.list.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
+        if !pools.is_watched.replace(true) {
+            Pools::watch(&pools, &lp, self.pool.idle_timeout);
+        }
+        match found {
+            Some(connections) => Ok(connections),
+            None => self.add(&pools, place),
+        }
+    }
+
+    #[cold]
+    fn add(&self, pools: &Pools, place: &Place) -> io::Result<ConnPool<Link>> {
+        let (keeping, to) = (Keeping { life: None, ..self.clone() }, place.clone());
+        let connections = ConnPool::new(self.pool.clone(), move || keeping.connect(&to))?;
+        let mut list = pools.list.borrow_mut();
+        let is_full = list.len() >= LIMIT_PLACES;
+        let is_needed = |pool: &Pool| {
+            let is_owned = pool.life.strong_count() > 0;
+            (is_owned && !is_full) || pool.connections.stats().in_use > 0
+        };
+        let (kept, forgotten) = std::mem::take(&mut *list).into_iter().partition(is_needed);
+        let forgotten: Vec<Pool> = forgotten;
+        *list = kept;
+        list.push(Pool {
+            owner: self.owner,
+            life: self.life.as_ref().map_or_else(Weak::new, Arc::downgrade),
+            place: place.clone(),
+            connections: connections.clone(),
+        });
+        drop(list);
+        drop(forgotten); // their connections are closed when nothing is borrowed
+        Ok(connections)
+    }
+}
+
+impl Pools {
+    /// Closes what nobody needs, when that is due, as long as there is something. Nothing ticks while there is
+    /// not.
+    fn watch(pools: &Rc<Pools>, lp: &Loop, after: Duration) {
+        let weak = Rc::downgrade(pools);
+        lp.after(after.max(LEAST_PAUSE), move |lp| {
+            let Some(pools) = weak.upgrade() else { return };
+            let all: Vec<_> = pools.list.borrow().iter().map(|it| it.connections.clone()).collect();
+            let mut is_needed = false;
+            for pool in &all {
+                pool.close_idle();
+                let stats = pool.stats();
+                is_needed |= stats.idle + stats.in_use > 0;
+            }
+            match is_needed {
+                true => Pools::watch(&pools, lp, after),
+                false => pools.is_watched.set(false),
+            }
+        });
+    }
+}
+
+impl Place {
+    fn is_same(&self, other: &Place) -> bool {
+        let same = match (&self.at, &other.at) {
+            (At::Name(one), At::Name(other)) => one == other,
+            (At::Address(one), At::Address(other)) => one == other,
+            _ => false,
+        };
+        same && self.secure == other.secure
+    }
+}

@@ -1,0 +1,148 @@
+//! A body that is sent while its answer is awaited, and may still be sent while that comes.
+//!
+//! It has a coroutine of its own, so that a server may answer before it has read everything, as one does that
+//! refuses it, or answer with what it reads.
+
+use super::stream::Stream;
+use crate::Headers;
+use crate::h1::answer::{LAST_CHUNK, write_chunk_head};
+use coracle_coro::JoinHandle;
+use std::cell::RefCell;
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How much is sent at a time.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// Room for the line before a chunk, which is written when it is known how long the chunk is.
+const CHUNK_HEAD: usize = 8;
+
+/// What is to be sent.
+pub(crate) struct Source {
+    pub(crate) reader: Box<dyn Read>,
+    /// How much it is; in chunks if that is not known.
+    pub(crate) len: Option<u64>,
+    /// What follows the chunks.
+    pub(crate) trailers: Headers,
+}
+
+/// One that is under way.
+pub(crate) struct Upload {
+    outcome: Rc<RefCell<Option<Outcome>>>,
+    sending: JoinHandle<()>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Sent,
+    /// It was sent, and no answer has come in time. The connection is closed.
+    Unanswered,
+    /// It could not be read. The connection is closed.
+    Unread(io::Error),
+    /// It could not be sent. There may be an answer all the same.
+    Unsent(io::Error),
+}
+
+impl Upload {
+    /// Sends what is in `source`. Each piece has `body_timeout` to be taken, and the answer `head_timeout` to
+    /// begin when all of it is sent.
+    pub(crate) fn start(
+        stream: Stream,
+        mut source: Source,
+        body_timeout: Duration,
+        head_timeout: Duration,
+    ) -> Upload {
+        let outcome = Rc::new(RefCell::new(None));
+        let note = Rc::clone(&outcome);
+        let sending = coracle_coro::spawn(move || {
+            let sent = pump(&stream, &mut source, body_timeout);
+            let is_sent = matches!(sent, Outcome::Sent);
+            let is_unread = matches!(sent, Outcome::Unread(_));
+            *note.borrow_mut() = Some(sent);
+            if is_sent && coracle_coro::sleep(head_timeout).is_ok() {
+                *note.borrow_mut() = Some(Outcome::Unanswered);
+                stream.close();
+            }
+            if is_unread {
+                stream.close();
+            }
+        });
+        Upload { outcome, sending }
+    }
+
+    /// The answer has begun: nobody waits for that any more. Whether all of the body is sent.
+    pub(crate) fn answered(&self) -> bool {
+        let sent = matches!(*self.outcome.borrow(), Some(Outcome::Sent));
+        if sent {
+            self.sending.cancel();
+        }
+        sent
+    }
+
+    /// Why there is no answer, if that is known better here: what was told of the connection is `error`.
+    pub(crate) fn explain(&self, error: io::Error) -> Result<io::Error, io::Error> {
+        match self.outcome.take() {
+            Some(Outcome::Unread(why)) => Err(why),
+            Some(Outcome::Unanswered) => Ok(io::ErrorKind::TimedOut.into()),
+            Some(Outcome::Unsent(why)) => Ok(why),
+            Some(Outcome::Sent) | None => Ok(error),
+        }
+    }
+}
+
+impl Drop for Upload {
+    /// Nobody needs it any more.
+    fn drop(&mut self) {
+        self.sending.cancel();
+    }
+}
+
+fn pump(stream: &Stream, source: &mut Source, timeout: Duration) -> Outcome {
+    let chunked = source.len.is_none();
+    let mut left = source.len;
+    let head = if chunked { CHUNK_HEAD } else { 0 };
+    let mut piece = vec![0; head + PIECE_BYTES + 2];
+    let send = |bytes: &[u8]| coracle_coro::timeout(timeout, || stream.write_all(bytes));
+    loop {
+        let room = left.map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES as u64) as usize);
+        if room == 0 {
+            return Outcome::Sent;
+        }
+        let count = match source.reader.read(&mut piece[head..head + room]) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Outcome::Unread(error),
+        };
+        if count == 0 {
+            if let Some(left) = left {
+                let text = format!("{left} bytes are missing of the length that was promised");
+                return Outcome::Unread(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            let sent = match source.trailers.is_empty() {
+                true => send(LAST_CHUNK),
+                false => {
+                    let mut end = b"0\r\n".to_vec();
+                    super::request::write_fields(&mut end, &source.trailers);
+                    end.extend_from_slice(b"\r\n");
+                    send(&end)
+                }
+            };
+            return sent.map_or_else(Outcome::Unsent, |()| Outcome::Sent);
+        }
+        let (mut start, mut end) = (head, head + count);
+        if chunked {
+            let mut line = Vec::with_capacity(CHUNK_HEAD);
+            write_chunk_head(&mut line, count);
+            start = head - line.len();
+            piece[start..head].copy_from_slice(&line);
+            piece[end..end + 2].copy_from_slice(b"\r\n");
+            end += 2;
+        }
+        left = left.map(|left| left - count as u64);
+        if let Err(error) = send(&piece[start..end]) {
+            return Outcome::Unsent(error);
+        }
+    }
+}
