@@ -521,7 +521,7 @@ impl Server {
     /// let server = Server::bind("127.0.0.1:0")?.loops(2).listen()?;
     /// become_nobody()?;
     /// let running = server.start(|_peer| |_: &mut Conn<'_>, _: &mut Buffer| Ok(()))?;
-    /// running.stop();
+    /// running.handle().stop();
     /// running.join()
     /// # }
     /// ```
