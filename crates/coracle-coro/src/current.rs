@@ -375,8 +375,8 @@ impl Frame {
     pub(crate) fn assert_may_park(&self) {
         assert!(
             self.no_park.get() == 0,
-            "a wait inside `no_park`, or in a subscriber of `tracing` that is told of a span while its coroutine is \
-             about to wait: what is in there must not be interrupted by other coroutines"
+            "a wait inside `no_park`, or in a subscriber of `tracing` that is told of a span while its coroutine \
+             is about to wait: what is in there must not be interrupted by other coroutines"
         );
         assert!(self.scheduler().is_turning(), "{REFUSAL}");
     }

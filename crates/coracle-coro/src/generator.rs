@@ -96,8 +96,8 @@ pub use crate::yielder::Yielder;
 /// **not sound**. The whole list is in SOUNDNESS.md.
 ///
 /// In a coroutine, what the generator is inside of when it hands a value out (a [deadline](crate::deadline()), a
-/// [shield](crate::shield()), [`no_park`](crate::no_park()), [`in_span`](crate::in_span())) is its own: it does not
-/// hold for who has resumed it, and holds again when it goes on, whoever resumes it then. In a plain thread, a
+/// [shield](crate::shield()), [`no_park`](crate::no_park()), [`in_span`](crate::in_span())) is its own: it does
+/// not hold for who has resumed it, and holds again when it goes on, whoever resumes it then. In a plain thread, a
 /// deadline holds for the thread, also while a generator is suspended inside of it.
 ///
 /// # Threads

@@ -1,4 +1,5 @@
-//! What a generator is inside of when it is left: it takes that along, and it is not the business of who resumed it.
+//! What a generator is inside of when it is left: it takes that along, and it is not the business of who
+//! resumed it.
 //!
 //! A [deadline](crate::deadline()), a [shield](crate::shield()), [`no_park`](crate::no_park()),
 //! [`in_span`](crate::in_span()) and calls that are not hooked hold for the length of a closure, and are noted in

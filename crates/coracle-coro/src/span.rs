@@ -128,9 +128,9 @@ impl Spans {
         }
     }
 
-    /// Tells the subscriber of one span, in the middle of a wait. Whatever it does must not begin another wait: its
-    /// calls are not hooked meanwhile, and what waits by itself panics. And no panic leaves: the wait would be left
-    /// with it, and whoever ended it would look for a frame that is gone. The panic hook has told of it.
+    /// Tells the subscriber of one span, in the middle of a wait. Whatever it does must not begin another wait:
+    /// its calls are not hooked meanwhile, and what waits by itself panics. And no panic leaves: the wait would
+    /// be left with it, and whoever ended it would look for a frame that is gone. The panic hook has told of it.
     #[cold]
     fn tell(&self, frame: &Frame, nth: usize, how: fn(&Span)) {
         let Some(span) = self.stack.borrow().get(nth).cloned() else { return };

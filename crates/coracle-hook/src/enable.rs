@@ -37,9 +37,9 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 /// - Signal handlers that run on the stack of what they interrupt (without `SA_ONSTACK`), in a thread that has
 ///   coroutines, call nothing that may wait, but for a `write` or `send` of at most eight bytes to a descriptor
 ///   that is non-blocking.
-/// - Signal handlers, on whatever stack and in whatever thread, call none of `close`, `dup2`, `dup3`, `close_range`,
-///   `closefrom` and `fclose`: these look for who waits on the number, under a lock, which the interrupted code may
-///   hold.
+/// - Signal handlers, on whatever stack and in whatever thread, call none of `close`, `dup2`, `dup3`,
+///   `close_range`, `closefrom` and `fclose`: these look for who waits on the number, under a lock, which the
+///   interrupted code may hold.
 ///
 /// Only the crate with `main` knows enough to promise that: a library must not. Its name and line are told by
 /// [`status`] and by the log. What is known of crates is in `SOUNDNESS.md`.

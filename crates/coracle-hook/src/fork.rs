@@ -22,7 +22,8 @@ static OWN: AtomicIsize = AtomicIsize::new(0);
 /// How many children have our memory.
 static BORROWERS: AtomicU32 = AtomicU32::new(0);
 
-/// From now on, a copy made by `fork` runs without hooks, until it enables them itself: this is the process that has.
+/// From now on, a copy made by `fork` runs without hooks, until it enables them itself: this is the process
+/// that has.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     OWN.store(id(), Ordering::Relaxed);

@@ -51,10 +51,10 @@
 //! ends early, and the next call fails.
 //!
 //! # Copies of a process
-//! In a child made by `fork` hooks are off, until it enables them itself: it has none of the loops of its parent. In
-//! one made by `vfork` they are off until it starts a program, though it has the memory of its parent meanwhile (on
-//! x86-64: elsewhere `vfork` is not hooked, and such a child must only `exec` or `_exit`). A program that is started
-//! by `exec` begins anew.
+//! In a child made by `fork` hooks are off, until it enables them itself: it has none of the loops of its
+//! parent. In one made by `vfork` they are off until it starts a program, though it has the memory of its
+//! parent meanwhile (on x86-64: elsewhere `vfork` is not hooked, and such a child must only `exec` or `_exit`).
+//! A program that is started by `exec` begins anew.
 
 #[macro_use]
 mod real;

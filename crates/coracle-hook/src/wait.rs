@@ -70,8 +70,8 @@ fn any_ready_as(
     }
 }
 
-/// The same for what a loop cannot wait for by itself, as poll(2) is asked for it: `make_set` makes an epoll set of
-/// them, which it can.
+/// The same for what a loop cannot wait for by itself, as poll(2) is asked for it: `make_set` makes an epoll
+/// set of them, which it can.
 pub(crate) fn any_ready_in(
     wanted: &[(c_int, c_short)],
     make_set: impl FnOnce() -> Result<OwnedFd, c_int>,

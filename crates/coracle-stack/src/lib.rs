@@ -58,9 +58,9 @@
 //! that is larger than the guard can step over it; Rust's cannot, as the compiler has it touch every page.
 //!
 //! # Whose a yielder is
-//! A [`Yielder`] is used on its coroutine's own stack, or on one that was taken from there by [`on_stack`], and only
-//! while the coroutine runs. Nobody watches over that here: whoever runs functions that borrow on other stacks, as
-//! a scope with children does, has to. (coracle's generators do.)
+//! A [`Yielder`] is used on its coroutine's own stack, or on one that was taken from there by [`on_stack`], and
+//! only while the coroutine runs. Nobody watches over that here: whoever runs functions that borrow on other
+//! stacks, as a scope with children does, has to. (coracle's generators do.)
 //!
 //! # What a coroutine must not do
 //! - Move to another thread. The compiler sees to that.

@@ -4,8 +4,8 @@ use coracle_loop::Loop;
 use std::time::{Duration, Instant};
 
 /// At first, and at most; in between, twice as long each time.
-const FIRST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pauses of one listening socket.
 pub(crate) struct Pause {
@@ -15,7 +15,7 @@ pub(crate) struct Pause {
 
 impl Default for Pause {
     fn default() -> Pause {
-        Pause { next: FIRST, not_before: None }
+        Pause { next: PAUSE, not_before: None }
     }
 }
 
@@ -23,12 +23,12 @@ impl Pause {
     /// An accept has failed: the next one comes later.
     pub(crate) fn failed(&mut self, lp: &Loop) {
         self.not_before = Some(lp.deadline(self.next));
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(LIMIT_PAUSE);
     }
 
     /// All is well.
     pub(crate) fn succeeded(&mut self) {
-        self.next = FIRST;
+        self.next = PAUSE;
     }
 
     /// The end of a pause, for who is about to accept; once.

@@ -151,7 +151,8 @@ pub(crate) fn s10_loop_does_not_wait_for_another_that_is_behind(h: &Harness) {
     });
     lp.run_ready().unwrap();
     lp.run_ready().unwrap();
-    // Both are of this thread: who waited for the other would wait for ever, as two would that wait for each other.
+    // Both are of this thread: who waited for the other would wait for ever, as two would that wait for each
+    // other.
     let (many, more) = (Rc::clone(&coroutines), Rc::clone(&futures));
     h.lp.defer(move |_| {
         many.borrow().iter().for_each(JoinHandle::cancel);

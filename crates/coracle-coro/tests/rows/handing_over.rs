@@ -82,8 +82,8 @@ pub(crate) fn s23_coroutines_of_two_loops_hand_over(h: &Harness) {
     });
 }
 
-/// However many are woken by a thread before the loop comes to it: there is room for one posted job, and the thread
-/// is not kept waiting.
+/// However many are woken by a thread before the loop comes to it: there is room for one posted job, and the
+/// thread is not kept waiting.
 pub(crate) fn s23_wakes_that_come_together_are_one_job(h: &Harness) {
     const COUNT: usize = 50;
     let lp = narrow_loop(h, 1);

@@ -332,8 +332,8 @@ impl Slot {
     /// Notes how far a receive has emptied the descriptor.
     #[inline]
     pub(super) fn used_up<P: Poller>(&mut self, short: bool) {
-        // A receive stops short of an urgent byte, and there may be more behind it: from the first one on, `URGENT`
-        // stays, and only a receive that finds nothing has emptied the descriptor.
+        // A receive stops short of an urgent byte, and there may be more behind it: from the first one on,
+        // `URGENT` stays, and only a receive that finds nothing has emptied the descriptor.
         let more =
             Readiness::READ_CLOSED | Readiness::CLOSED | Readiness::ERROR | Readiness::URGENT;
         if !P::EDGE {

@@ -271,8 +271,8 @@ pub(crate) fn s32_writing_nothing_sends_nothing(h: &Harness) {
         let (near, far) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
         far.set_nonblocking(true).expect("an option");
         let nothing = libc::iovec { iov_base: null_mut(), iov_len: 0 };
-        // SAFETY: two stretches of nothing, or none.
         let written = [2, 0].map(|count| {
+            // SAFETY: two stretches of nothing, or none.
             said(unsafe { libc::writev(near.as_raw_fd(), [nothing; 2].as_ptr(), count) } as i64)
         });
         (written, number(far.recv(&mut [0; 8])))
