@@ -27,7 +27,9 @@ use self::timing::Watched;
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
+use crate::h2::{H2, PREFACE};
 use crate::peer::Peer;
+use crate::per_address::Successor;
 use crate::site::Site;
 use crate::upload::Upload;
 use crate::{Status, handling};
@@ -319,6 +321,15 @@ impl Shared {
     /// Looks for the next request; true if there is something to go on with.
     fn read_head(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
         let unread = input.unread();
+        if self.requests.get() == 0 && unread.starts_with(b"PRI") {
+            let begun = unread.len().min(PREFACE.len());
+            if self.site.settings.http2.prior_knowledge && unread[..begun] == PREFACE[..begun] {
+                return match begun == PREFACE.len() {
+                    true => self.become_http2(conn),
+                    false => self.await_head(conn, unread.len()),
+                };
+            }
+        }
         let seen = self.seen.get() as usize;
         if seen > 0
             && memchr::memchr2(b'\n', b'\r', &unread[seen.min(unread.len())..]).is_none()
@@ -347,6 +358,20 @@ impl Shared {
                 true
             }
         }
+    }
+
+    /// What has come is for HTTP/2, its beginning included.
+    #[cold]
+    fn become_http2(&self, conn: &mut Conn<'_>) -> bool {
+        self.disarm(conn);
+        self.phase.set(Phase::Switched);
+        let peer = self.peer.address();
+        let protocol = H2::new(Rc::clone(&self.site), &peer);
+        match self.site.addresses.get() {
+            Some(addresses) => conn.switch(Successor::new(protocol, addresses.hold(&peer))),
+            None => conn.switch(protocol),
+        }
+        false
     }
 
     /// A head has begun and is not whole.

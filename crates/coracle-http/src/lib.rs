@@ -32,8 +32,10 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod h1;
+mod h2;
 mod handling;
 mod headers;
+mod http2_settings;
 mod idle;
 mod into_response;
 mod live_settings;
@@ -41,6 +43,7 @@ mod method;
 mod owned_request;
 mod peer;
 mod per_address;
+mod promise;
 mod refusal;
 mod request;
 mod response;
@@ -52,6 +55,7 @@ mod site;
 pub mod sse;
 mod stats;
 mod styles;
+mod trailers;
 mod turned_away;
 mod upload;
 pub mod ws;
@@ -81,6 +85,7 @@ pub use headers::{HeaderError, Headers};
 /// The status of a response: `Status::OK`, `Status::NOT_FOUND`, …
 #[doc(no_inline)]
 pub use http::StatusCode as Status;
+pub use http2_settings::Http2Settings;
 pub use into_response::{Html, IntoResponse, Redirect};
 pub use live_settings::LiveSettings;
 pub use method::Method;
@@ -95,6 +100,7 @@ pub use stats::Stats;
 pub use styles::{
     Asynchronous, Callback, Inline, Responder, Streaming, asynchronous, callback, inline, streaming,
 };
+pub use trailers::Trailers;
 
 pub use forms::Pairs;
 pub use hosts::Hosts;
