@@ -1,8 +1,11 @@
 //! Reading the body of a request, piece by piece.
 
 use crate::Headers;
+use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
+use std::rc::Rc;
+use std::task::{Context, Poll};
 
 /// Reads a body as it comes. A read waits until there is something, and parks only the coroutine.
 ///
@@ -19,13 +22,18 @@ pub struct BodyReader<'a>(Kind<'a>);
 
 enum Kind<'a> {
     Buffered(&'a [u8]),
-    Streamed(&'a dyn Source),
+    Kept(Bytes),
+    Streamed(Rc<dyn Source>),
 }
 
 /// Where the pieces come from.
 pub(crate) trait Source {
     /// Waits for some bytes, and puts them there; none at the end.
     fn read(&self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Bytes that have come; none at the end.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
+    fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
 
     /// The fields behind it, once all of it has come.
     fn trailers(&self) -> Option<Headers>;
@@ -36,7 +44,11 @@ impl<'a> BodyReader<'a> {
         BodyReader(Kind::Buffered(bytes))
     }
 
-    pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
+    pub(crate) fn kept(bytes: Bytes) -> BodyReader<'a> {
+        BodyReader(Kind::Kept(bytes))
+    }
+
+    pub(crate) fn streamed(source: Rc<dyn Source>) -> BodyReader<'a> {
         BodyReader(Kind::Streamed(source))
     }
 }
@@ -45,6 +57,7 @@ impl Read for BodyReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
             Kind::Buffered(bytes) => bytes.read(into),
+            Kind::Kept(bytes) => bytes.reader().read(into),
             Kind::Streamed(source) => source.read(into),
         }
     }

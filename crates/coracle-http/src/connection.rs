@@ -41,6 +41,7 @@ use std::cell::{Cell, OnceCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// After so much was written by one callback it looks whether there is room for more.
@@ -81,11 +82,18 @@ pub(crate) struct Rare {
     /// The rest of an answer that is too big for one go, and whether the connection goes on after it.
     download: Option<(Bytes, bool)>,
     /// Who waits for bytes, or for room.
-    waiting: Option<Coroutine>,
+    waiting: Option<Waiting>,
     /// What was seen when somebody last looked, while a client is slow.
     watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
     handler: Option<JoinHandle<()>>,
+}
+
+/// How somebody waits.
+enum Waiting {
+    Parked(Coroutine),
+    /// A future, polled by a coroutine.
+    Polled(Waker),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -548,16 +556,24 @@ impl Shared {
     /// Waits until something has changed: bytes have come, there is room, or the connection is gone.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let coroutine = coracle_coro::current();
-        self.with_rare(|rare| rare.waiting = Some(coroutine));
+        self.with_rare(|rare| rare.waiting = Some(Waiting::Parked(coroutine)));
         let woken = coracle_coro::park();
         self.if_rare(|rare| rare.waiting = None);
         woken
     }
 
+    /// Has `waker` woken when something has changed.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
+    pub(crate) fn wake_later(&self, waker: &Waker) {
+        self.with_rare(|rare| rare.waiting = Some(Waiting::Polled(waker.clone())));
+    }
+
     /// Wakes who waits for a change.
     fn wake(&self) {
-        if let Some(waiting) = self.if_rare(|rare| rare.waiting.take()).flatten() {
-            waiting.unpark();
+        match self.if_rare(|rare| rare.waiting.take()).flatten() {
+            Some(Waiting::Parked(coroutine)) => coroutine.unpark(),
+            Some(Waiting::Polled(waker)) => waker.wake(),
+            None => {}
         }
     }
 

@@ -221,9 +221,6 @@ impl Shared {
     /// Polls hyper's connection, and gives what it writes to the connection under it.
     fn run(&self, conn: &mut Conn<'_>) {
         for _ in 0..LIMIT_POLLS {
-            if self.ended.get() && self.streams.borrow().is_empty() {
-                self.buffers.end(); // not before everybody has an answer
-            }
             let polled = self.poll();
             self.buffers.take_output(|bytes| {
                 conn.write_slice(bytes);
@@ -239,6 +236,7 @@ impl Shared {
                 }
                 Polled::Again => {}
                 Polled::Pending if !full && self.buffers.take_refused() => {}
+                Polled::Pending if self.has_ended() && !self.buffers.end() => {}
                 Polled::Pending => {
                     self.pause_or_resume(conn);
                     return self.arm(conn);
@@ -269,6 +267,12 @@ impl Shared {
                 if notice.is_woken() { Polled::Again } else { Polled::Pending }
             }
         }
+    }
+
+    /// Whether the client has sent everything, and has all its answers.
+    fn has_ended(&self) -> bool {
+        let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
+        self.ended.get() && is_looked_at && self.streams.borrow().is_empty()
     }
 
     fn pause_or_resume(&self, conn: &mut Conn<'_>) {

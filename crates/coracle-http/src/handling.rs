@@ -5,10 +5,10 @@ use crate::body_reader::Source;
 use crate::connection::Shared;
 use crate::exchange::Exchange;
 use crate::h1::Refusal;
-use crate::h1::answer::{Follow, LAST_CHUNK, write_chunk_head};
+use crate::h1::answer::{Follow, write_chunk_head, write_last_chunk};
 use crate::promise::Promise;
 use crate::site::Site;
-use crate::{BodyWriter, IntoResponse, Method, Response, Status};
+use crate::{BodyWriter, IntoResponse, Method, Response, Status, Trailers};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_net::SocketOption;
@@ -63,7 +63,7 @@ pub(crate) fn handle(shared: &Rc<Shared>) {
 /// Calls the app, and leaves its answer in the exchange; a panic is a 500.
 pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     let is_streamed = exchange.plan.streamed && shared.with_upload(|_| ()).is_some();
-    let source = is_streamed.then_some(&**shared as &dyn Source);
+    let source = is_streamed.then(|| Rc::clone(shared) as Rc<dyn Source>);
     let refused = || shared.with_upload(|upload| upload.told_refusal()).flatten();
     call_app(&shared.site, exchange, source, refused);
     if let Some(response) = exchange.response.as_mut()
@@ -78,7 +78,7 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
 pub(crate) fn call_app(
     site: &Site,
     exchange: &mut Exchange,
-    source: Option<&dyn Source>,
+    source: Option<Rc<dyn Source>>,
     refused: impl FnOnce() -> Option<Refusal>,
 ) {
     let mut request = exchange.owned.request();
@@ -142,6 +142,9 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let now = Loop::current().map(|lp| lp.now());
     let Some(now) = now else { return };
     let written = shared.write_head(now, &exchange, &response, &mut head);
+    // Whoever does not ask for them may throw them away, or not know what they are (RFC 9110, 6.5.1).
+    let wants_trailers = exchange.owned.headers.has_token("te", "trailers");
+    let trailers = response.trailers().filter(|_| wants_trailers).cloned();
     shared.site.give_back(exchange);
     let Kind::Stream { writer, len } = response.take_body().0 else { return };
     // The end of the connection is the end of the body: one that comes too early must not look like it.
@@ -158,6 +161,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
         buffer: head,
         begun: 0,
         chunked: written.follow == Follow::Chunks,
+        trailers,
         left: Promise(len.filter(|_| written.follow == Follow::Plain)),
     };
     out.begin_piece();
@@ -198,6 +202,7 @@ struct Outlet<'a> {
     buffer: Vec<u8>,
     begun: usize,
     chunked: bool,
+    trailers: Option<Trailers>,
     /// How much is missing of a length that was promised.
     left: Promise,
 }
@@ -235,7 +240,8 @@ impl Outlet<'_> {
                 self.buffer.truncate(self.begun - CHUNK_HEAD);
             }
             if last {
-                self.buffer.extend_from_slice(LAST_CHUNK);
+                let trailers = self.trailers.take().unwrap_or_default();
+                trailers.with(|fields| write_last_chunk(&mut self.buffer, fields));
             }
         }
         let bytes = &self.buffer[start..];

@@ -76,6 +76,8 @@ mod session;
 mod set_cookie;
 #[cfg(feature = "templates")]
 mod templates;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};

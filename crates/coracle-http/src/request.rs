@@ -1,5 +1,6 @@
 //! What a handler is given.
 
+use crate::body_reader::Source;
 use crate::matched::Matched;
 use crate::owned_request::{Known, Version};
 use crate::{BodyReader, Headers, Method, OwnedRequest};
@@ -34,7 +35,7 @@ pub struct Request<'a> {
     pub(crate) matched: OnceCell<Matched<'a>>,
     /// How many segments of the path are the business of whoever has mounted the app.
     above: Cell<usize>,
-    pub(crate) stream: Option<&'a dyn crate::body_reader::Source>,
+    pub(crate) stream: Option<Rc<dyn Source>>,
 }
 
 impl<'a> Request<'a> {
@@ -137,7 +138,7 @@ impl<'a> Request<'a> {
 
     /// The fields behind a chunked body, kept apart from those before it. None until the body has been read.
     pub fn trailers(&self) -> &'a Headers {
-        if let Some(trailers) = self.stream.and_then(|stream| stream.trailers()) {
+        if let Some(trailers) = self.stream.as_ref().and_then(|stream| stream.trailers()) {
             return self.owned.late_trailers.get_or_init(|| Box::new(trailers));
         }
         &self.owned.trailers
@@ -149,11 +150,37 @@ impl<'a> Request<'a> {
         &self.owned.body
     }
 
+    /// The same, for who keeps it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn body_bytes(&self) -> bytes::Bytes {
+        self.owned.body.clone()
+    }
+
     /// The body, piece by piece, as it comes; a read waits for it.
     pub fn body_reader(&self) -> BodyReader<'_> {
-        match self.stream {
-            Some(source) => BodyReader::streamed(source),
+        match &self.stream {
+            Some(source) => BodyReader::streamed(Rc::clone(source)),
             None => BodyReader::buffered(&self.owned.body),
+        }
+    }
+
+    /// The same, for who reads on when the handler has returned: the writer of a [stream](crate::Body::stream) that
+    /// answers while it is asked.
+    ///
+    /// ```
+    /// use coracle_http::{Body, Request, streaming};
+    /// use std::io;
+    ///
+    /// let echo = streaming(|req: &Request<'_>| {
+    ///     let mut body = req.owned_body_reader();
+    ///     Body::stream(move |out| io::copy(&mut body, out).map(|_| ()))
+    /// });
+    /// # let _ = echo;
+    /// ```
+    pub fn owned_body_reader(&self) -> BodyReader<'static> {
+        match &self.stream {
+            Some(source) => BodyReader::streamed(Rc::clone(source)),
+            None => BodyReader::kept(self.owned.body.clone()),
         }
     }
 

@@ -1,10 +1,8 @@
 //! From an answer to what hyper sends: its head.
 
-use crate::headers::Text;
 use crate::into_response::may_have_body;
 use crate::{Headers, Method, Status};
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 
 /// The fields of an answer to `method` whose body has `len` bytes, if that is known; and whether the body follows.
 pub(super) fn head(
@@ -17,7 +15,7 @@ pub(super) fn head(
     let mut map = HeaderMap::with_capacity(headers.len() + 2);
     let mut length_field = None;
     for field in &headers.fields {
-        let Some((name, value)) = entry(headers, field.name, field.value) else { continue };
+        let Some((name, value)) = headers.entry(field) else { continue };
         match name {
             header::CONTENT_LENGTH => length_field = Some(value),
             // What concerns one connection only is HTTP/1's (RFC 9113, 8.2.2).
@@ -50,22 +48,4 @@ pub(super) fn head(
         (None, _) => {}
     }
     (map, !is_head)
-}
-
-/// The fields behind a body.
-pub(super) fn trailers(headers: &Headers) -> HeaderMap {
-    let fields = headers.fields.iter();
-    fields.filter_map(|field| entry(headers, field.name, field.value)).collect()
-}
-
-/// What is written in the source of a program is not copied.
-fn entry(headers: &Headers, name: Text, value: Text) -> Option<(HeaderName, HeaderValue)> {
-    let name = HeaderName::from_bytes(headers.resolve(name)).ok()?;
-    let value = match value {
-        Text::Static(text) => {
-            HeaderValue::from_maybe_shared(Bytes::from_static(text.as_bytes())).ok()?
-        }
-        text => HeaderValue::from_bytes(headers.resolve(text)).ok()?,
-    };
-    Some((name, value))
 }

@@ -7,10 +7,9 @@
 //!
 //! Hyper asks for a piece when it has sent the one before it. So it is known how long a client takes none.
 
-use super::answer;
 use super::stream::Stream;
-use crate::Trailers;
 use crate::promise::Promise;
+use crate::{Headers, Trailers};
 use bytes::Bytes;
 use coracle_coro::Coroutine;
 use coracle_loop::Loop;
@@ -179,7 +178,7 @@ impl http_body::Body for Outgoing {
             }
             Rest::Nothing => {}
         }
-        let trailers = this.trailers.take().map(|trailers| trailers.with(answer::trailers));
+        let trailers = this.trailers.take().map(|trailers| trailers.with(Headers::to_map));
         let trailers = trailers.filter(|trailers| !trailers.is_empty());
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
     }

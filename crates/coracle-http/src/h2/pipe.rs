@@ -53,9 +53,9 @@ impl Buffers {
         self.input.borrow().len() - self.read.get()
     }
 
-    /// Nothing more comes.
-    pub(super) fn end(&self) {
-        self.ended.set(true);
+    /// Nothing more comes. True if that was known.
+    pub(super) fn end(&self) -> bool {
+        self.ended.replace(true)
     }
 
     /// Notes whether the connection has room.

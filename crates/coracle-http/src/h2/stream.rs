@@ -245,9 +245,9 @@ impl Stream {
     }
 
     /// Calls the app, and leaves its answer in the exchange.
-    fn call(&self, exchange: &mut Exchange) {
+    fn call(self: &Rc<Self>, exchange: &mut Exchange) {
         let is_streamed = exchange.plan.streamed && exchange.framing != Framing::None;
-        let source = is_streamed.then_some(self as &dyn Source);
+        let source = is_streamed.then(|| Rc::clone(self) as Rc<dyn Source>);
         let refused = || self.upload.borrow().told_refusal();
         handling::call_app(&self.conn.site, exchange, source, refused);
         let Some(response) = exchange.response.as_mut() else { return };

@@ -154,25 +154,23 @@ impl Source for Stream {
         if into.is_empty() {
             return Ok(0);
         }
-        let piece = poll_fn(|cx| {
-            let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
-            loop {
-                let next = self.upload.borrow_mut().poll_piece(cx, now, self.settings());
-                match ready!(next) {
-                    Ok(Some(piece)) if piece.is_empty() => {}
-                    next => return Poll::Ready(next),
-                }
-            }
-        });
-        match coracle_coro::block_on(piece)? {
-            Ok(Some(mut piece)) => {
-                let count = into.len().min(piece.len());
-                piece.copy_to_slice(&mut into[..count]);
-                self.upload.borrow_mut().piece = piece;
-                Ok(count)
-            }
-            Ok(None) => Ok(0),
-            Err((kind, why)) => Err(io::Error::new(kind, why)),
+        let piece = poll_fn(|cx| self.poll_piece(cx));
+        let Some(mut piece) = coracle_coro::block_on(piece)?? else { return Ok(0) };
+        let count = into.len().min(piece.len());
+        piece.copy_to_slice(&mut into[..count]);
+        self.upload.borrow_mut().piece = piece;
+        Ok(count)
+    }
+
+    fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
+        loop {
+            let next = self.upload.borrow_mut().poll_piece(cx, now, self.settings());
+            return Poll::Ready(match ready!(next) {
+                Ok(Some(piece)) if piece.is_empty() => continue,
+                Ok(piece) => Ok(piece),
+                Err((kind, why)) => Err(io::Error::new(kind, why)),
+            });
         }
     }
 }

@@ -186,9 +186,9 @@ pub(crate) fn j13_limits_have_their_answers(h: &Harness) {
     let mut large = request("GET", "/");
     large.headers_mut().insert("x", "y".repeat(2100).parse().expect("a value"));
     assert_eq!(peer.request(large).status, 431);
-    let mut huge = request("GET", "/");
-    huge.headers_mut().insert("x", "y".repeat(20_000).parse().expect("a value"));
-    assert_eq!(peer.request(huge).status, 431);
+    let mut larger = request("GET", "/");
+    larger.headers_mut().insert("x", "y".repeat(4000).parse().expect("a value"));
+    assert_eq!(peer.request(larger).status, 431);
     assert_eq!(peer.get(&format!("/{}", "a".repeat(100))).status, 414);
     assert_eq!(peer.post("/", vec![0; 1001]).status, 413);
     let mut said = request("POST", "/");
@@ -202,6 +202,12 @@ pub(crate) fn j13_limits_have_their_answers(h: &Harness) {
     // The connection goes on.
     assert_eq!(peer.get("/").text(), "ok");
     assert_eq!(peer.client.service.stats().requests, 1);
+    // What is far too large is not even read.
+    let mut huge = request("GET", "/");
+    huge.headers_mut().insert("x", "y".repeat(20_000).parse().expect("a value"));
+    let (response, _) = peer.ask(huge, false);
+    let error = peer.answer(response).expect_err("no answer");
+    assert_eq!(error.reason(), Some(h2::Reason::ENHANCE_YOUR_CALM));
 }
 
 pub(crate) fn j13_host_is_there_and_one(h: &Harness) {
@@ -229,8 +235,8 @@ pub(crate) fn j13_malformed_requests_are_reset(h: &Harness) {
     let client = Client::of(h, ok);
     hello(&client);
     let base = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
-    let cases: [&[(&str, &str)]; 4] =
-        [&[("Upper", "case")], &[("connection", "close")], &[("te", "gzip")], &[(":new", "one")]];
+    let cases: [&[(&str, &str)]; 2] = [&[("connection", "close")], &[("te", "gzip")]]; 3] =
+        [&[("connection", "close")], &[("te", "gzip")], &[(":new", "one")]];
     for (number, more) in cases.into_iter().enumerate() {
         let stream = number as u32 * 2 + 1;
         let block = fields(&[&base[..], more].concat());
@@ -491,7 +497,13 @@ pub(crate) fn j13_header_without_end_is_not_received(h: &Harness) {
 }
 
 pub(crate) fn j13_nonsense_ends_the_connection(h: &Harness) {
-    let cases: [(&str, Vec<u8>); 5] = [
+    let upper = fields(&[(":method", "GET"), ("Upper", "case")]);
+    let unknown = fields(&[(":method", "GET"), (":new", "one")]);
+    let cases: [(&str, Vec<u8>); 7] = [
+        ("a field of HTTP/2's own that there is not", {
+            frame(kind::HEADERS, END_HEADERS | END_STREAM, 1, &unknown)
+        }),
+        ("a name in upper case", frame(kind::HEADERS, END_HEADERS | END_STREAM, 1, &upper)),
         ("DATA on no stream", frame(kind::DATA, 0, 0, b"x")),
         ("HEADERS on an even stream", {
             let mut headers = get(1);

@@ -90,6 +90,7 @@ suite! {
             j5_upload_is_late_once,
             j5_body_of_a_handler_on_the_loop_is_buffered,
             j2_trailers_of_a_stream_are_there_at_its_end,
+            j2_trailers_are_sent_to_who_asks_for_them,
             j5_body_that_ends_with_the_connection_is_not_cut_in_silence,
             n1_file_is_sent_from_where_it_is,
         }
