@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Debian's grpcio calls an echo: in one message and in many, either way and both ways at once."""
 
+import queue
 import sys
 
 import grpc
@@ -25,16 +26,16 @@ with grpc.insecure_channel(address) as channel:
     assert list(joined(iter(messages), timeout=PATIENCE)) == messages
 
     # Each message is sent when the answer to the one before it has come.
-    answers = []
+    answers = queue.Queue()
 
     def conversation():
         for number in range(20):
-            assert len(answers) == number
             yield b"%d" % number
+            assert answers.get(timeout=PATIENCE) == b"%d" % number
 
     for answer in joined(conversation(), timeout=PATIENCE):
-        answers.append(answer)
-    assert answers == [b"%d" % number for number in range(20)]
+        answers.put(answer)
+    assert answers.empty()
 
     # Calls do not wait for each other.
     futures = [one.future(b"%d" % number, timeout=PATIENCE) for number in range(200)]

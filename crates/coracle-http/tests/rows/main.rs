@@ -19,6 +19,7 @@ mod keeping;
 mod refusing;
 mod slow_clients;
 mod telling;
+mod tower;
 mod websocket;
 mod ws_client;
 
@@ -199,6 +200,11 @@ suite! {
             j13_silent_connection_is_closed,
             j13_body_has_its_time,
             j13_client_that_opens_no_window_is_not_waited_for,
+        }
+        tower::{
+            t9_service_is_mounted_beside_handlers,
+            t9_service_reads_bodies_as_they_come,
+            t9_service_answers_while_it_is_asked,
         }
         events::{
             k5_events_are_streamed_with_their_names,
