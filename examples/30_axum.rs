@@ -48,8 +48,8 @@ async fn add(axum::Json(add): axum::Json<Add>) -> axum::Json<Sum> {
     axum::Json(Sum { sum: add.a.wrapping_add(add.b) })
 }
 
-/// What it waits for is this loop's: here, a coroutine. Handlers of axum's are `Send`, and what belongs to a loop is
-/// not; so the wait is a coroutine of its own, and what is awaited is its word.
+/// What it waits for is this loop's: here, a coroutine. Handlers of axum's are `Send`, and what belongs to a loop
+/// is not; so the wait is a coroutine of its own, and what is awaited is its word.
 async fn slow() -> &'static str {
     let (done, is_done) = coracle::sync::channel(1);
     coracle::spawn(move || {

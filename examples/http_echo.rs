@@ -6,8 +6,8 @@
 //! curl -d ahoy 'http://127.0.0.1:8080/any/path?raw'         # only the body
 //! ```
 //!
-//! It speaks HTTP/2, too, to who begins with it (`curl --http2-prior-knowledge`), and gRPC: a call comes back as it
-//! was, message by message, with the status OK.
+//! It speaks HTTP/2, too, to who begins with it (`curl --http2-prior-knowledge`), and gRPC: a call comes back as
+//! it was, message by message, with the status OK.
 //!
 //! A request for a WebSocket at `/ws` becomes an echo of messages of up to 16 MiB: in a coroutine; in callbacks at
 //! `/ws?callbacks`. They may be compressed, and with `keep` in the query, refer to those before them. Pages of all

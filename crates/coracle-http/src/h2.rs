@@ -9,10 +9,10 @@
 //! To the app it is the same as HTTP/1: the same requests, answers, plans and limits. What is said about a
 //! connection there holds for a stream here: one that is refused, or too slow, is reset, and the others go on.
 //!
-//! Hyper's connection is a future. It is polled inside the callback that has brought bytes for it, with the bytes in
-//! the pipe, and what it writes is given to the connection when it returns: so a dozen requests that came together
-//! are answered together, if their handlers do not wait. When something else wakes it, its driver polls it in the
-//! same way.
+//! Hyper's connection is a future. It is polled inside the callback that has brought bytes for it, with the bytes
+//! in the pipe, and what it writes is given to the connection when it returns: so a dozen requests that came
+//! together are answered together, if their handlers do not wait. When something else wakes it, its driver polls
+//! it in the same way.
 
 mod answer;
 mod download;

@@ -164,8 +164,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The same, for who reads on when the handler has returned: the writer of a [stream](crate::Body::stream) that
-    /// answers while it is asked.
+    /// The same, for who reads on when the handler has returned: the writer of a [stream](crate::Body::stream)
+    /// that answers while it is asked.
     ///
     /// ```
     /// use coracle_http::{Body, Request, streaming};

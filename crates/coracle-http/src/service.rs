@@ -71,8 +71,8 @@ impl Service {
         H1::new(Rc::clone(&self.site), peer)
     }
 
-    /// The same for one that is HTTP/2 from its first byte on, because both sides have agreed on it below (`h2`, by
-    /// ALPN).
+    /// The same for one that is HTTP/2 from its first byte on, because both sides have agreed on it below (`h2`,
+    /// by ALPN).
     #[allow(dead_code)] // until there is something below
     pub(crate) fn h2(&self, peer: &Address) -> H2 {
         H2::new(Rc::clone(&self.site), peer)

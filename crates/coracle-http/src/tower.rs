@@ -21,10 +21,10 @@
 //! # let _ = app;
 //! ```
 //!
-//! A service runs in the coroutine of its request, which polls its future. It need not be `Send`, and nothing of it
-//! leaves the loop. Bodies are read and written while they come, both ways at once if it wants to; trailers, too.
-//! What a service asks of a runtime must be this loop's: what calls `tokio::spawn`, or sleeps by tokio's clock, does
-//! not find one.
+//! A service runs in the coroutine of its request, which polls its future. It need not be `Send`, and nothing of
+//! it leaves the loop. Bodies are read and written while they come, both ways at once if it wants to; trailers,
+//! too. What a service asks of a runtime must be this loop's: what calls `tokio::spawn`, or sleeps by tokio's
+//! clock, does not find one.
 //!
 //! Who asks is in the extensions of the request, as an [`Address`](coracle_net::Address).
 

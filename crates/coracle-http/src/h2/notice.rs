@@ -4,8 +4,8 @@
 //!   idle ──wake──► (the driver is woken)      polled ──wake──► again: it is polled once more, by who polls it
 //! ```
 //!
-//! A connection is polled by whoever has brought bytes for it, or by its driver, a future of the loop. What wakes it
-//! while it is polled is mostly what it does itself: that need not cost the driver a turn.
+//! A connection is polled by whoever has brought bytes for it, or by its driver, a future of the loop. What wakes
+//! it while it is polled is mostly what it does itself: that need not cost the driver a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

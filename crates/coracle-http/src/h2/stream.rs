@@ -5,8 +5,8 @@
 //!                      └────────────(it is streamed)────▲
 //! ```
 //!
-//! A handler starts inside the call, as it does for HTTP/1: if it waits for nothing, its answer is there when hyper
-//! looks for it.
+//! A handler starts inside the call, as it does for HTTP/1: if it waits for nothing, its answer is there when
+//! hyper looks for it.
 
 use super::Shared;
 use super::answer;

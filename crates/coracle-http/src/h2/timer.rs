@@ -1,7 +1,7 @@
 //! Time, for hyper: timers of the loop.
 //!
-//! Hyper's timers are `Send`, those of a loop are not. So what hyper has is a number and a flag; the timer itself is
-//! in a table of its thread, where it is made and ended.
+//! Hyper's timers are `Send`, those of a loop are not. So what hyper has is a number and a flag; the timer itself
+//! is in a table of its thread, where it is made and ended.
 
 use coracle_loop::{Loop, Timer};
 use std::cell::RefCell;

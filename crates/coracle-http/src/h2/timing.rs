@@ -1,8 +1,8 @@
 //! What takes too long on a connection of HTTP/2.
 //!
-//! There is one timer, for the earliest of what may be too late: the preface or the rest of a header, a client that
-//! asks nothing or takes nothing, bodies that do not come, and answers that are not taken. What happens meanwhile
-//! does not set it anew; it looks for itself, when it fires, how much time is left.
+//! There is one timer, for the earliest of what may be too late: the preface or the rest of a header, a client
+//! that asks nothing or takes nothing, bodies that do not come, and answers that are not taken. What happens
+//! meanwhile does not set it anew; it looks for itself, when it fires, how much time is left.
 
 use super::Shared;
 use coracle_loop::{Loop, Timer};

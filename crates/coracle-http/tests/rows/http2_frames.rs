@@ -53,8 +53,8 @@ pub(crate) fn hello() -> Vec<u8> {
     [PREFACE, &frame(kind::SETTINGS, 0, 0, b"")].concat()
 }
 
-/// The next frame of what `take` gives, so many bytes at a time: its kind, its flags, its stream, and what is in it.
-/// None at the end.
+/// The next frame of what `take` gives, so many bytes at a time: its kind, its flags, its stream, and what is in
+/// it. None at the end.
 pub(crate) fn next(mut take: impl FnMut(usize) -> Vec<u8>) -> Option<Frame> {
     let head: [u8; 9] = take(9).try_into().ok()?;
     let [a, b, c, kind, flags, s0, s1, s2, s3] = head;

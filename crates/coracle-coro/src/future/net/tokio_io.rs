@@ -1,5 +1,5 @@
-//! The traits of tokio's I/O, for who expects them: `h2`, `tokio-rustls`, `tokio-util`'s codecs. There is no runtime of
-//! tokio's in it: whoever waits is woken by the loop.
+//! The traits of tokio's I/O, for who expects them: `h2`, `tokio-rustls`, `tokio-util`'s codecs. There is no
+//! runtime of tokio's in it: whoever waits is woken by the loop.
 
 use super::stream::{ReadHalf, WriteHalf};
 use super::{TcpStream, UnixStream};
