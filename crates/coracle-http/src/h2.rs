@@ -322,7 +322,7 @@ impl Shared {
 
     fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
-        self.clock.note_request();
+        self.clock.note_request(self.written.get());
         if self.requests.get() == self.site.settings.limit_requests {
             self.clock.note_last_request();
             self.wake();
@@ -345,7 +345,7 @@ impl Shared {
         }
         if streams.is_empty() {
             drop(streams);
-            self.clock.note_request(); // it is idle from now on
+            self.clock.note_request(self.written.get()); // it is idle from now on
             if self.ended.get() {
                 self.wake();
             }

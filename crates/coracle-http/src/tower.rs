@@ -179,12 +179,15 @@ where
     answer.with_body(body).with_trailers(trailers)
 }
 
+/// A piece of a body, or why there is none.
+type FrameOf<B> = Result<Frame<<B as http_body::Body>::Data>, <B as http_body::Body>::Error>;
+
 /// What comes next of a body; while it is waited for, what was written before it is sent.
 fn next_frame<B: http_body::Body>(
     body: &mut Pin<Box<B>>,
     feed: Option<&Feed>,
     out: &mut BodyWriter<'_>,
-) -> io::Result<Option<Result<Frame<B::Data>, B::Error>>> {
+) -> io::Result<Option<FrameOf<B>>> {
     match body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(frame) => Ok(frame),
         Poll::Pending => {

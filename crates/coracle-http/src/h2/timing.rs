@@ -15,6 +15,8 @@ pub(super) struct Clock {
     timer: RefCell<Option<(Instant, Timer)>>,
     /// When it last asked something, or had its last answer.
     active: Cell<Instant>,
+    /// How much had been written when it was last seen that it takes its answers.
+    written: Cell<u64>,
     /// Since when the server is about to stop.
     stopping: Cell<Option<Instant>>,
     /// It has asked as often as it may.
@@ -30,6 +32,7 @@ impl Clock {
         Clock {
             timer: RefCell::default(),
             active: Cell::new(now),
+            written: Cell::new(0),
             stopping: Cell::new(None),
             asked_enough: Cell::new(false),
             blocked: Cell::new(None),
@@ -41,10 +44,12 @@ impl Clock {
         self.stopping.set(Some(now));
     }
 
-    pub(super) fn note_request(&self) {
+    /// It has asked something, or had its last answer, when so much had been written.
+    pub(super) fn note_request(&self, written: u64) {
         if let Some(lp) = Loop::current() {
             self.active.set(lp.now());
         }
+        self.written.set(written);
     }
 
     pub(super) fn note_last_request(&self) {
@@ -132,6 +137,19 @@ impl Shared {
         *timer = Some((next, set));
     }
 
+    /// Whether it has nothing to ask, but still takes what it was answered, at the least rate.
+    fn is_taking(&self, now: Instant) -> bool {
+        let clock = &self.clock;
+        let time = now.saturating_duration_since(clock.active.get());
+        let least = time.as_secs().max(1) * u64::from(self.site.settings.min_send_rate);
+        let written = self.written.get();
+        let is_taking = written - clock.written.replace(written) >= least;
+        if is_taking {
+            clock.active.set(now);
+        }
+        is_taking
+    }
+
     fn look_at_the_clock(&self, conn: &mut Conn<'_>) {
         if self.over.get() {
             return;
@@ -162,7 +180,7 @@ impl Shared {
         let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
         if streams.is_empty() {
             let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
-            if stopped || is_over(clock.active.get(), self.patience()) {
+            if stopped || (is_over(clock.active.get(), self.patience()) && !self.is_taking(now)) {
                 self.end_gracefully();
                 self.run(conn); // which says goodbye
                 self.end();
