@@ -1,7 +1,7 @@
 //! What is to be served, and how: from the configuration file and the command line, checked.
 
 use super::arguments::Arguments;
-use super::config::{Config, Format, Limits, Timeouts};
+use super::config::{Config, Format, Http2, Limits, Timeouts};
 use super::mistake::Mistakes;
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
 use crate::options::ServeOptions;
@@ -249,7 +249,7 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
     settings
 }
 
-fn http2(config: &config::Http2, mistakes: &mut Mistakes) -> http::Http2Settings {
+fn http2(config: &Http2, mistakes: &mut Mistakes) -> http::Http2Settings {
     let mut settings = http::Http2Settings::default();
     settings.prior_knowledge = config.prior_knowledge.unwrap_or(settings.prior_knowledge);
     let mut set = |to: &mut u32, value: &Option<Spanned<i64>>, range| {
