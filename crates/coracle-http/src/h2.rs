@@ -220,12 +220,13 @@ impl Shared {
 
     /// Polls hyper's connection, and gives what it writes to the connection under it.
     fn run(&self, conn: &mut Conn<'_>) {
+        if self.over.get() {
+            return;
+        }
         for _ in 0..LIMIT_POLLS {
             let polled = self.poll();
-            self.buffers.take_output(|bytes| {
-                conn.write_slice(bytes);
-                self.written.set(self.written.get() + bytes.len() as u64);
-            });
+            let written = self.buffers.flush(conn);
+            self.written.set(self.written.get() + written as u64);
             let full = !conn.writable();
             self.buffers.set_full(full);
             self.note_room(conn, full);

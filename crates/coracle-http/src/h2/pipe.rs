@@ -8,6 +8,7 @@
 //! It keeps no wakers: whoever puts something in or takes something out polls hyper's future afterwards.
 
 use super::watch::Boundary;
+use coracle_net::Conn;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -63,16 +64,17 @@ impl Buffers {
         self.full.set(full);
     }
 
-    /// Calls `write` with what hyper has written, if there is something.
-    pub(super) fn take_output(&self, write: impl FnOnce(&[u8])) {
+    /// Gives the connection what hyper has written: how much that was. Much of it is not copied.
+    pub(super) fn flush(&self, conn: &mut Conn<'_>) -> usize {
         let mut output = self.output.borrow_mut();
-        if !output.is_empty() {
-            write(&output);
+        let count = output.len();
+        if count > KEEP_BYTES {
+            conn.write(std::mem::take(&mut *output));
+        } else if count > 0 {
+            conn.write_slice(&output);
             output.clear();
-            if output.capacity() > KEEP_BYTES {
-                *output = Vec::new();
-            }
         }
+        count
     }
 
     /// Whether hyper has been refused something, until now.
@@ -130,6 +132,7 @@ impl Write for Pipe {
         if !self.0.has_room(&output) {
             return Poll::Pending;
         }
+        make_room(&mut output, bytes.len());
         output.extend_from_slice(bytes);
         self.0.boundary.borrow_mut().pass(bytes);
         Poll::Ready(Ok(bytes.len()))
@@ -145,6 +148,7 @@ impl Write for Pipe {
             return Poll::Pending;
         }
         let before = output.len();
+        make_room(&mut output, slices.iter().map(|slice| slice.len()).sum());
         let mut boundary = self.0.boundary.borrow_mut();
         for slice in slices {
             output.extend_from_slice(slice);
@@ -165,5 +169,13 @@ impl Write for Pipe {
     /// Hyper is over then, and the connection is closed behind what it has written.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+/// Where much is written, more follows.
+fn make_room(output: &mut Vec<u8>, count: usize) {
+    if output.len() + count > KEEP_BYTES {
+        let missing = (LIMIT_OUTPUT_BYTES + KEEP_BYTES).saturating_sub(output.len());
+        output.reserve(count.max(missing));
     }
 }
