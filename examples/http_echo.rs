@@ -6,6 +6,9 @@
 //! curl -d ahoy 'http://127.0.0.1:8080/any/path?raw'         # only the body
 //! ```
 //!
+//! It speaks HTTP/2, too, to who begins with it (`curl --http2-prior-knowledge`), and gRPC: a call comes back as
+//! it was, message by message, with the status OK.
+//!
 //! A request for a WebSocket at `/ws` becomes an echo of messages of up to 16 MiB: in a coroutine; in callbacks at
 //! `/ws?callbacks`. They may be compressed, and with `keep` in the query, refer to those before them. Pages of all
 //! sites may ask for it.
@@ -15,9 +18,11 @@
 //! finishes what is under way.
 
 use coracle::http::ws::{self, Message, Origins, Peer, WebSocket};
-use coracle::http::{IntoResponse, Request, Response, Server, Settings};
+use coracle::http::{
+    App, Body, IntoResponse, Plan, Request, Response, Server, Settings, Status, Trailers,
+};
 use std::fmt::Write;
-use std::io;
+use std::io::{self, Read, Write as _};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -47,7 +52,45 @@ fn main() -> io::Result<()> {
     if let Some(threads) = threads {
         server = server.loops(threads);
     }
-    server.on_init(|it| println!("http_echo on {}", it.local_addresses()[0])).serve(echo)
+    server.on_init(|it| println!("http_echo on {}", it.local_addresses()[0])).serve(Echo)
+}
+
+struct Echo;
+
+impl App for Echo {
+    fn call(&self, req: &Request<'_>) -> Response {
+        if is_grpc(req) { echo_call(req) } else { echo(req) }
+    }
+
+    /// Calls are answered while they are made.
+    fn plan(&self, req: &Request<'_>) -> Plan {
+        if is_grpc(req) { Plan::default().streamed() } else { Plan::default() }
+    }
+}
+
+fn is_grpc(req: &Request<'_>) -> bool {
+    req.header("content-type").is_some_and(|kind| kind.starts_with("application/grpc"))
+}
+
+fn echo_call(req: &Request<'_>) -> Response {
+    let trailers = Trailers::new();
+    let later = trailers.clone();
+    let mut calls = req.owned_body_reader();
+    let body = Body::stream(move |out| {
+        let mut piece = [0; 4096];
+        loop {
+            match calls.read(&mut piece)? {
+                0 => break,
+                count => out.write_all(&piece[..count])?,
+            }
+            out.flush()?;
+        }
+        later.insert("grpc-status", "0").map_err(io::Error::other)
+    });
+    Response::new(Status::OK)
+        .with_header("content-type", "application/grpc")
+        .with_body(body)
+        .with_trailers(trailers)
 }
 
 fn echo(req: &Request<'_>) -> Response {

@@ -353,6 +353,30 @@ fn j15_proxy_has_two_servers_answer_on_every_backend() {
     }
 }
 
+#[test]
+fn t9_router_of_axum_is_mounted_under_a_path() {
+    for backend in ["uring", "epoll", "poll", "select"] {
+        let mut server = Running::start("34_axum", &["127.0.0.1:0"], backend);
+        let line = server.line();
+        let address = line.strip_prefix("axum on ").unwrap();
+        let get = |path: &str| {
+            ask(address, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+        };
+        assert!(get("/").ends_with("below /api they are axum's\n"));
+        assert!(get("/api/hello/ahab").ends_with("hello, ahab\n"));
+        assert!(get("/api/slow").ends_with("that took a while\n"));
+        assert!(get("/api/nothing").starts_with("HTTP/1.1 404"));
+        let sum = ask(
+            address,
+            "POST /api/add HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 18\r\n\
+             Content-Type: application/json\r\n\r\n{\"a\": 20, \"b\": 22}",
+        );
+        assert!(sum.ends_with("{\"sum\":42}"), "{sum}");
+        server.signal("TERM");
+        assert!(server.end().0.success());
+    }
+}
+
 /// What is said next, if something is.
 fn hear(ws: &ws::WebSocket) -> io::Result<Option<String>> {
     let heard = coracle::timeout(PATIENCE, || ws.recv())?;

@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: programs that are not ours judge our servers, and each verdict is told.
 //!
 //! ```text
-//!   judge   (curl, ab, wrk, h11, wsproto and websockets, slowhttptest, Chromium)
+//!   judge   (curl, nghttp and h2load, ab, wrk, h11, h2, grpcio, wsproto and websockets, slowhttptest, Chromium)
 //!     │ talks to
 //!   server  (coracle hello, coracle serve, examples/http_echo), on each backend
 //! ```

@@ -5,6 +5,7 @@ use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 /// Reads a body as it comes. A read waits until there is something, and parks only the coroutine.
 ///
@@ -21,10 +22,9 @@ pub struct BodyReader<'a>(Kind<'a>);
 
 enum Kind<'a> {
     Buffered(&'a [u8]),
-    Streamed(&'a dyn Source),
     Kept(Bytes),
     /// The body of a request that may be over: that of the next is not its business.
-    Shared {
+    Streamed {
         source: Rc<dyn Source>,
         number: u32,
     },
@@ -35,11 +35,17 @@ pub(crate) trait Source {
     /// Waits for some bytes, and puts them there; none at the end.
     fn read(&self, into: &mut [u8]) -> io::Result<usize>;
 
+    /// Bytes that have come; none at the end.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
+    fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
+
     /// The fields behind it, once all of it has come.
     fn trailers(&self) -> Option<Headers>;
 
-    /// Which request of its connection it is.
-    fn number(&self) -> u32;
+    /// Which request of its connection it is of, now; where each has a source of its own, always the same.
+    fn number(&self) -> u32 {
+        0
+    }
 }
 
 impl<'a> BodyReader<'a> {
@@ -47,16 +53,12 @@ impl<'a> BodyReader<'a> {
         BodyReader(Kind::Buffered(bytes))
     }
 
-    pub(crate) fn streamed(source: &'a dyn Source) -> BodyReader<'a> {
-        BodyReader(Kind::Streamed(source))
-    }
-
-    pub(crate) fn kept(bytes: Bytes) -> BodyReader<'static> {
+    pub(crate) fn kept(bytes: Bytes) -> BodyReader<'a> {
         BodyReader(Kind::Kept(bytes))
     }
 
-    pub(crate) fn shared(source: &Rc<dyn Source>) -> BodyReader<'static> {
-        BodyReader(Kind::Shared { source: Rc::clone(source), number: source.number() })
+    pub(crate) fn streamed(source: &Rc<dyn Source>) -> BodyReader<'a> {
+        BodyReader(Kind::Streamed { source: Rc::clone(source), number: source.number() })
     }
 }
 
@@ -64,14 +66,9 @@ impl Read for BodyReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
             Kind::Buffered(bytes) => bytes.read(into),
-            Kind::Streamed(source) => source.read(into),
-            Kind::Kept(bytes) => {
-                let count = into.len().min(bytes.len());
-                bytes.copy_to_slice(&mut into[..count]);
-                Ok(count)
-            }
-            Kind::Shared { source, number } if source.number() == *number => source.read(into),
-            Kind::Shared { .. } => Err(io::ErrorKind::ConnectionReset.into()),
+            Kind::Kept(bytes) => bytes.reader().read(into),
+            Kind::Streamed { source, number } if source.number() == *number => source.read(into),
+            Kind::Streamed { .. } => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 }

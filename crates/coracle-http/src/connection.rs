@@ -29,7 +29,9 @@ use self::total::Total;
 use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
+use crate::h2::{H2, PREFACE};
 use crate::peer::Peer;
+use crate::per_address::Successor;
 use crate::site::Site;
 use crate::upload::Upload;
 use crate::{Status, handling};
@@ -42,6 +44,7 @@ use std::cell::{Cell, OnceCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// After so much was written by one callback it looks whether there is room for more.
@@ -82,7 +85,7 @@ pub(crate) struct Rare {
     /// The rest of an answer that is too big for one go, and whether the connection goes on after it.
     download: Option<(Bytes, bool)>,
     /// Who waits for bytes, or for room: mostly one, but a body may be read while its answer is written.
-    waiting: SmallVec<[Coroutine; 1]>,
+    waiting: SmallVec<[Waiting; 1]>,
     /// What was seen when somebody last looked, while a client is slow.
     watched: Option<Watched>,
     /// Who is to be cancelled when the client is gone.
@@ -101,6 +104,13 @@ impl Rare {
         *self = Rare { watched, total, ..Rare::default() };
         Some(self)
     }
+}
+
+/// How somebody waits.
+enum Waiting {
+    Parked(Coroutine),
+    /// A future, polled by a coroutine.
+    Polled(Waker),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,6 +345,15 @@ impl Shared {
     /// Looks for the next request; true if there is something to go on with.
     fn read_head(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
         let unread = input.unread();
+        if self.requests.get() == 0 && unread.starts_with(b"PRI") {
+            let begun = unread.len().min(PREFACE.len());
+            if self.site.settings.http2.prior_knowledge && unread[..begun] == PREFACE[..begun] {
+                return match begun == PREFACE.len() {
+                    true => self.become_http2(conn),
+                    false => self.await_head(conn, unread.len()),
+                };
+            }
+        }
         let seen = self.seen.get() as usize;
         if seen > 0
             && memchr::memchr2(b'\n', b'\r', &unread[seen.min(unread.len())..]).is_none()
@@ -366,6 +385,20 @@ impl Shared {
                 true
             }
         }
+    }
+
+    /// What has come is for HTTP/2, its beginning included.
+    #[cold]
+    fn become_http2(&self, conn: &mut Conn<'_>) -> bool {
+        self.disarm(conn);
+        self.phase.set(Phase::Switched);
+        let peer = self.peer.address();
+        let protocol = H2::new(Rc::clone(&self.site), &peer);
+        match self.site.addresses.get() {
+            Some(addresses) => conn.switch(Successor::new(protocol, addresses.hold(&peer))),
+            None => conn.switch(protocol),
+        }
+        false
     }
 
     /// A head has begun and is not whole.
@@ -550,16 +583,34 @@ impl Shared {
     pub(crate) fn wait(&self) -> io::Result<()> {
         let coroutine = coracle_coro::current();
         let id = coroutine.id();
-        self.with_rare(|rare| rare.waiting.push(coroutine));
+        self.with_rare(|rare| rare.waiting.push(Waiting::Parked(coroutine)));
         let woken = coracle_coro::park();
-        self.if_rare(|rare| rare.waiting.retain(|waiting| waiting.id() != id));
+        self.if_rare(|rare| {
+            rare.waiting.retain(|one| !matches!(one, Waiting::Parked(other) if other.id() == id));
+        });
         woken
+    }
+
+    /// Has `waker` woken when something has changed.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
+    pub(crate) fn wake_later(&self, waker: &Waker) {
+        self.with_rare(|rare| {
+            let is_it =
+                |one: &Waiting| matches!(one, Waiting::Polled(other) if other.will_wake(waker));
+            if !rare.waiting.iter().any(is_it) {
+                rare.waiting.push(Waiting::Polled(waker.clone()));
+            }
+        });
     }
 
     /// Wakes who waits for a change.
     fn wake(&self) {
-        if let Some(waiting) = self.if_rare(|rare| std::mem::take(&mut rare.waiting)) {
-            waiting.iter().for_each(Coroutine::unpark);
+        let waiting = self.if_rare(|rare| std::mem::take(&mut rare.waiting));
+        for waiting in waiting.into_iter().flatten() {
+            match waiting {
+                Waiting::Parked(coroutine) => coroutine.unpark(),
+                Waiting::Polled(waker) => waker.wake(),
+            }
         }
     }
 

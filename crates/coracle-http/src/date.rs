@@ -1,5 +1,6 @@
 //! The time, as a header says it. Made once a second, and only if somebody answers in it.
 
+use http::HeaderValue;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) struct Date {
     line: RefCell<[u8; LEN]>,
     until: Cell<Option<Instant>>,
+    /// The same, as HTTP/2 has it, once somebody has asked.
+    value: RefCell<Option<HeaderValue>>,
 }
 
 /// `date: Sun, 06 Nov 1994 08:49:37 GMT` and the end of the line.
@@ -14,7 +17,7 @@ const LEN: usize = 37;
 
 impl Date {
     pub(crate) fn new() -> Date {
-        Date { line: RefCell::new([0; LEN]), until: Cell::new(None) }
+        Date { line: RefCell::new([0; LEN]), until: Cell::new(None), value: RefCell::default() }
     }
 
     /// The line, at the loop's time.
@@ -24,6 +27,16 @@ impl Date {
             self.renew(now);
         }
         *self.line.borrow()
+    }
+
+    /// What is behind the colon.
+    pub(crate) fn value(&self, now: Instant) -> HeaderValue {
+        let line = self.line(now);
+        let made = || {
+            let text = line.strip_prefix(b"date: ").unwrap_or_default().trim_ascii_end();
+            HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static(""))
+        };
+        self.value.borrow_mut().get_or_insert_with(made).clone()
     }
 
     #[cold]
@@ -36,6 +49,7 @@ impl Date {
             *self.line.borrow_mut() = line;
         }
         self.until.set(Some(now + rest));
+        self.value.take();
     }
 }
 

@@ -7,12 +7,15 @@ use crate::h1::chunks::{Chunks, Piece};
 use crate::h1::head::Facts;
 use crate::owned_request::Known;
 use crate::site::{Share, Site};
-use crate::{OwnedRequest, Plan, Response, Status};
+use crate::{Headers, OwnedRequest, Plan, Response, Status};
 use bytes::{Bytes, BytesMut};
 use coracle_net::Buffer;
 
 /// More memory than this is not kept for the next request.
 const KEEP_BYTES: usize = 16 << 10;
+
+pub(crate) const TOO_LARGE: Refusal =
+    Refusal::new(Status::PAYLOAD_TOO_LARGE, "the body is too large");
 
 /// A request while it is received, and while it is answered.
 pub(crate) struct Exchange {
@@ -63,9 +66,7 @@ impl Exchange {
         self.plan = plan;
         self.limit_body_bytes = plan.limit_body_bytes.unwrap_or(limit_body_bytes);
         match self.framing {
-            Framing::Length(length) if length > self.limit_body_bytes => {
-                Err(Refusal::new(Status::PAYLOAD_TOO_LARGE, "the body is too large"))
-            }
+            Framing::Length(length) if length > self.limit_body_bytes => Err(TOO_LARGE),
             _ => Ok(()),
         }
     }
@@ -130,6 +131,32 @@ impl Exchange {
                 }
             }
         }
+    }
+
+    /// Takes a piece of the body, in a protocol that says where the body ends.
+    pub(crate) fn receive_piece(&mut self, site: &Site, piece: Bytes) -> Result<(), Refusal> {
+        let received = (self.owned.body.len() + self.body.len() + piece.len()) as u64;
+        if received > self.limit_body_bytes {
+            return Err(TOO_LARGE);
+        }
+        self.count(site, piece.len())?;
+        if self.body.is_empty() && self.owned.body.is_empty() {
+            self.owned.body = piece; // mostly all of it
+            return Ok(());
+        }
+        if self.body.is_empty() {
+            self.body.extend_from_slice(&std::mem::take(&mut self.owned.body));
+        }
+        self.body.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    /// All pieces are there, and these fields behind them.
+    pub(crate) fn finish_body(&mut self, trailers: Headers) {
+        if !self.body.is_empty() {
+            self.owned.body = self.body.split().freeze();
+        }
+        self.owned.trailers = trailers;
     }
 
     /// Counts bytes of a body among those of all.

@@ -5,8 +5,10 @@ use crate::body_reader::Source;
 use crate::connection::Shared;
 use crate::exchange::Exchange;
 use crate::h1::Refusal;
-use crate::h1::answer::{Follow, LAST_CHUNK, write_chunk_head};
-use crate::{BodyWriter, IntoResponse, Method, Response, Status};
+use crate::h1::answer::{Follow, write_chunk_head, write_last_chunk};
+use crate::promise::Promise;
+use crate::site::Site;
+use crate::{BodyWriter, IntoResponse, Method, Response, Status, Trailers};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_net::SocketOption;
@@ -60,11 +62,27 @@ pub(crate) fn handle(shared: &Rc<Shared>) {
 
 /// Calls the app, and leaves its answer in the exchange; a panic is a 500.
 pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
-    let site = &shared.site;
-    let mut request = exchange.owned.request();
-    if exchange.plan.streamed && shared.with_upload(|_| ()).is_some() {
-        request.stream = Some(Rc::clone(shared) as Rc<dyn Source>);
+    let is_streamed = exchange.plan.streamed && shared.with_upload(|_| ()).is_some();
+    let source = is_streamed.then(|| Rc::clone(shared) as Rc<dyn Source>);
+    let refused = || shared.with_upload(|upload| upload.told_refusal()).flatten();
+    call_app(&shared.site, exchange, source, refused);
+    if let Some(response) = exchange.response.as_mut()
+        && let Kind::File { .. } = response.body().0
+    {
+        simulate_file(response);
     }
+}
+
+/// The same, of whatever protocol: with a body that is read from `source` while it comes, of which `refused` tells
+/// why it could not be.
+pub(crate) fn call_app(
+    site: &Site,
+    exchange: &mut Exchange,
+    source: Option<Rc<dyn Source>>,
+    refused: impl FnOnce() -> Option<Refusal>,
+) {
+    let mut request = exchange.owned.request();
+    request.stream = source;
     request.whole = Some(&*site.app);
     let response = &mut exchange.response;
     let called = catch_unwind(AssertUnwindSafe(|| match site.settings.handler_timeout {
@@ -80,10 +98,7 @@ pub(crate) fn call(shared: &Rc<Shared>, exchange: &mut Exchange) {
     }
     let Some(response) = exchange.response.as_mut() else { return };
     if !response.status().is_success() {
-        check(shared, response);
-    }
-    if let Kind::File { .. } = response.body().0 {
-        simulate_file(response);
+        check(response, refused);
     }
 }
 
@@ -98,13 +113,13 @@ fn simulate_file(response: &mut Response) {
 
 /// Answers that are not what the client is told.
 #[cold]
-fn check(shared: &Shared, response: &mut Response) {
+fn check(response: &mut Response, refused: impl FnOnce() -> Option<Refusal>) {
     let status = response.status();
     if status.is_informational() && !matches!(response.body().0, Kind::Upgrade(_)) {
         tracing::error!("a handler answers {status}, which is no answer: a 500 is sent");
         *response = Status::INTERNAL_SERVER_ERROR.into_response();
     } else if status.is_server_error()
-        && let Some(refusal) = shared.with_upload(|upload| upload.told_refusal()).flatten()
+        && let Some(refusal) = refused()
     {
         *response = refusal.into_response(); // it has failed because of the client
     }
@@ -128,6 +143,9 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let now = Loop::current().map(|lp| lp.now());
     let Some(now) = now else { return };
     let written = shared.write_head(now, &exchange, &response, &mut head);
+    // Whoever does not ask for them may throw them away, or not know what they are (RFC 9110, 6.5.1).
+    let wants_trailers = exchange.owned.headers.has_token("te", "trailers");
+    let trailers = response.trailers().filter(|_| wants_trailers).cloned();
     shared.site.give_back(exchange);
     let Kind::Stream { writer, len } = response.take_body().0 else { return };
     // The end of the connection is the end of the body: one that comes too early must not look like it.
@@ -144,7 +162,8 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
         buffer: head,
         begun: 0,
         chunked: written.follow == Follow::Chunks,
-        left: len.filter(|_| written.follow == Follow::Plain),
+        trailers,
+        left: Promise(len.filter(|_| written.follow == Follow::Plain)),
     };
     out.begin_piece();
     let result = match written.follow {
@@ -184,8 +203,9 @@ struct Outlet<'a> {
     buffer: Vec<u8>,
     begun: usize,
     chunked: bool,
+    trailers: Option<Trailers>,
     /// How much is missing of a length that was promised.
-    left: Option<u64>,
+    left: Promise,
 }
 
 /// Room for the line before a chunk, which is written when it is known how long the chunk is.
@@ -221,7 +241,8 @@ impl Outlet<'_> {
                 self.buffer.truncate(self.begun - CHUNK_HEAD);
             }
             if last {
-                self.buffer.extend_from_slice(LAST_CHUNK);
+                let trailers = self.trailers.take().unwrap_or_default();
+                trailers.with(|fields| write_last_chunk(&mut self.buffer, fields));
             }
         }
         let bytes = &self.buffer[start..];
@@ -248,10 +269,7 @@ impl Outlet<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        if let Some(left @ 1..) = self.left {
-            let text = format!("{left} bytes are missing of the length that was promised");
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-        }
+        self.left.finish()?;
         self.send(true)
     }
 }
@@ -260,14 +278,7 @@ impl Write for Outlet<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = PIECE_BYTES.saturating_sub(self.buffer.len() - self.begun).max(1);
         let bytes = &bytes[..bytes.len().min(room)];
-        if let Some(left) = &mut self.left {
-            *left = left.checked_sub(bytes.len() as u64).ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "more bytes than the length that was promised",
-                )
-            })?;
-        }
+        self.left.count(bytes.len())?;
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() - self.begun >= PIECE_BYTES {
             self.send(false)?;

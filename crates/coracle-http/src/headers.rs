@@ -213,6 +213,26 @@ impl From<&http::HeaderMap> for Headers {
     }
 }
 
+impl Headers {
+    /// The same as hyper and its like have it. What is written in the source of a program is not copied.
+    pub(crate) fn to_map(&self) -> http::HeaderMap {
+        self.fields.iter().filter_map(|field| self.entry(field)).collect()
+    }
+
+    /// A field of it.
+    pub(crate) fn entry(&self, field: &Field) -> Option<(http::HeaderName, http::HeaderValue)> {
+        let name = http::HeaderName::from_bytes(self.resolve(field.name)).ok()?;
+        let value = match field.value {
+            Text::Static(text) => {
+                let bytes = bytes::Bytes::from_static(text.as_bytes());
+                http::HeaderValue::from_maybe_shared(bytes).ok()?
+            }
+            text => http::HeaderValue::from_bytes(self.resolve(text)).ok()?,
+        };
+        Some((name, value))
+    }
+}
+
 /// Why a header field is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderError {

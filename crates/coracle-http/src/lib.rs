@@ -35,8 +35,10 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod h1;
+mod h2;
 mod handling;
 mod headers;
+mod http2_settings;
 mod idle;
 mod into_response;
 mod live_settings;
@@ -45,6 +47,7 @@ mod networks;
 mod owned_request;
 mod peer;
 mod per_address;
+mod promise;
 pub mod proxy;
 mod proxy_protocol;
 mod refusal;
@@ -58,6 +61,7 @@ mod site;
 pub mod sse;
 mod stats;
 mod styles;
+mod trailers;
 mod turned_away;
 mod upload;
 pub mod ws;
@@ -78,6 +82,8 @@ mod session;
 mod set_cookie;
 #[cfg(feature = "templates")]
 mod templates;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
@@ -90,6 +96,7 @@ pub use headers::{HeaderError, Headers};
 /// The status of a response: `Status::OK`, `Status::NOT_FOUND`, …
 #[doc(no_inline)]
 pub use http::StatusCode as Status;
+pub use http2_settings::Http2Settings;
 pub use into_response::{Html, IntoResponse, Redirect};
 pub use live_settings::LiveSettings;
 pub use method::Method;
@@ -107,6 +114,7 @@ pub use stats::Stats;
 pub use styles::{
     Asynchronous, Callback, Inline, Responder, Streaming, asynchronous, callback, inline, streaming,
 };
+pub use trailers::Trailers;
 
 pub use forms::Pairs;
 pub use hosts::Hosts;

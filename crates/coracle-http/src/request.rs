@@ -1,5 +1,6 @@
 //! What a handler is given.
 
+use crate::body_reader::Source;
 use crate::matched::Matched;
 use crate::owned_request::{Known, Version};
 use crate::{App, BodyReader, Headers, Method, OwnedRequest, Response};
@@ -34,7 +35,7 @@ pub struct Request<'a> {
     pub(crate) matched: OnceCell<Matched<'a>>,
     /// How many segments of the path are the business of whoever has mounted the app.
     above: Cell<usize>,
-    pub(crate) stream: Option<Rc<dyn crate::body_reader::Source>>,
+    pub(crate) stream: Option<Rc<dyn Source>>,
     /// The app that all requests come to, if there is a server.
     pub(crate) whole: Option<&'a dyn App>,
 }
@@ -152,10 +153,16 @@ impl<'a> Request<'a> {
         &self.owned.body
     }
 
+    /// The same, for who keeps it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn body_bytes(&self) -> bytes::Bytes {
+        self.owned.body.clone()
+    }
+
     /// The body, piece by piece, as it comes; a read waits for it.
     pub fn body_reader(&self) -> BodyReader<'_> {
         match &self.stream {
-            Some(source) => BodyReader::streamed(&**source),
+            Some(source) => BodyReader::streamed(source),
             None => BodyReader::buffered(&self.owned.body),
         }
     }
@@ -205,7 +212,7 @@ impl<'a> Request<'a> {
     /// The connection is closed behind an answer that begins before its request has come.
     pub fn owned_body_reader(&self) -> BodyReader<'static> {
         match &self.stream {
-            Some(source) => BodyReader::shared(source),
+            Some(source) => BodyReader::streamed(source),
             None => BodyReader::kept(self.owned.body.clone()),
         }
     }

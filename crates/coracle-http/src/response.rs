@@ -2,7 +2,7 @@
 
 use crate::body::Kind;
 use crate::per_address::{Seat, Successor};
-use crate::{Body, Headers, Status};
+use crate::{Body, Headers, Status, Trailers};
 use coracle_net::{Conn, Protocol};
 use std::fmt;
 
@@ -22,12 +22,13 @@ pub struct Response {
     status: Status,
     headers: Headers,
     body: Body,
+    trailers: Option<Trailers>,
 }
 
 impl Response {
     /// An answer without header fields and body.
     pub fn new(status: Status) -> Response {
-        Response { status, headers: Headers::new(), body: Body::empty() }
+        Response { status, headers: Headers::new(), body: Body::empty(), trailers: None }
     }
 
     /// Hands the connection to another protocol, which gets what the client sends from here on: the answer to a
@@ -113,6 +114,18 @@ impl Response {
     pub fn with_body(mut self, body: impl Into<Body>) -> Response {
         self.body = body.into();
         self
+    }
+
+    /// With these fields behind its body.
+    #[must_use]
+    pub fn with_trailers(mut self, trailers: Trailers) -> Response {
+        self.trailers = Some(trailers);
+        self
+    }
+
+    /// The fields behind its body, if it has any.
+    pub fn trailers(&self) -> Option<&Trailers> {
+        self.trailers.as_ref()
     }
 
     /// With this status.

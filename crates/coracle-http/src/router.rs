@@ -390,6 +390,29 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// A service of tower's below a prefix, such as an `axum::Router`: [`mount`](Router::mount) of
+    /// [`tower::app`](crate::tower::app). It sees the path that is below the prefix.
+    ///
+    /// # Panics
+    /// As [`Router::nest`].
+    #[cfg(feature = "tower")]
+    #[must_use]
+    pub fn mount_service<V, B>(self, prefix: &str, service: V) -> Router<S>
+    where
+        V: tower_service::Service<
+                http::Request<crate::tower::RequestBody>,
+                Response = http::Response<B>,
+            > + Clone
+            + Send
+            + Sync
+            + 'static,
+        V::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B: http_body::Body + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.mount(prefix, crate::tower::app(service))
+    }
+
     fn add_below(&mut self, new: Below<S>) {
         let twice = self.below.iter().any(|other| other.prefix == new.prefix);
         assert!(!twice, "there are two apps for all that is below \"/{}\"", new.prefix.join("/"));

@@ -1,6 +1,7 @@
 //! HTTP on one loop: what makes a connection of a socket.
 
 use crate::connection::H1;
+use crate::h2::H2;
 use crate::per_address::PerAddress;
 use crate::site::{Budget, Site};
 use crate::stats::Counters;
@@ -68,6 +69,13 @@ impl Service {
 
     pub(crate) fn h1(&self, peer: &Address) -> H1 {
         H1::new(Rc::clone(&self.site), peer)
+    }
+
+    /// The same for one that is HTTP/2 from its first byte on, because both sides have agreed on it below (`h2`,
+    /// by ALPN).
+    #[allow(dead_code)] // until there is something below
+    pub(crate) fn h2(&self, peer: &Address) -> H2 {
+        H2::new(Rc::clone(&self.site), peer)
     }
 
     /// How its connections are to behave below HTTP.

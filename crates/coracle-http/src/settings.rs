@@ -1,5 +1,6 @@
 //! What can be chosen about an HTTP server, and what is chosen for those who do not.
 
+use crate::Http2Settings;
 use std::io;
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub struct Settings {
     pub limit_connections_per_address: Option<usize>,
     /// How many requests are answered on one connection: then it is closed.
     pub limit_requests: u64,
+    /// What only HTTP/2 has.
+    pub http2: Http2Settings,
 }
 
 impl Default for Settings {
@@ -99,6 +102,7 @@ impl Default for Settings {
             limit_connections: usize::MAX,
             limit_connections_per_address: None,
             limit_requests: u64::MAX,
+            http2: Http2Settings::default(),
         }
     }
 }
@@ -136,7 +140,7 @@ impl Settings {
                 return wrong(&format!("{text}: nobody is that fast"));
             }
         }
-        Ok(())
+        self.http2.check()
     }
 
     /// The same, with what is longer or larger than anything reduced to what can be counted with.
@@ -154,6 +158,8 @@ impl Settings {
         for time in [&mut self.handler_timeout, &mut self.request_timeout] {
             *time = time.map(|time| time.min(LONGEST));
         }
+        self.http2.ping_timeout = self.http2.ping_timeout.min(LONGEST);
+        self.http2.ping_interval = self.http2.ping_interval.map(|time| time.min(LONGEST));
         for size in [
             &mut self.limit_target_bytes,
             &mut self.limit_method_bytes,

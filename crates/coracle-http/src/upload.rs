@@ -7,9 +7,10 @@ use crate::exchange::Exchange;
 use crate::h1::chunks::{Chunks, Piece};
 use crate::h1::{Framing, Refusal};
 use crate::site::Site;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use coracle_net::Buffer;
 use std::io;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// How much of a body may wait for its reader: then it is not received.
@@ -146,8 +147,21 @@ impl Upload {
             self.waiting.copy_to_slice(&mut into[..count]);
             return Some(Ok(count));
         }
+        self.end().map(|end| end.map(|()| 0))
+    }
+
+    /// Takes all that waits, if there is any or there will be none.
+    fn take_piece(&mut self) -> Option<io::Result<Option<Bytes>>> {
+        match self.waiting.is_empty() {
+            false => Some(Ok(Some(self.waiting.split().freeze()))),
+            true => self.end().map(|end| end.map(|()| None)),
+        }
+    }
+
+    /// How it ended, with nothing left to be read.
+    fn end(&mut self) -> Option<io::Result<()>> {
         match self.failed {
-            _ if self.over => Some(Ok(0)),
+            _ if self.over => Some(Ok(())),
             Some((kind, why)) => {
                 self.told = true;
                 Some(Err(io::Error::new(kind, why)))
@@ -157,9 +171,66 @@ impl Upload {
     }
 }
 
+fn gone() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+/// What came of looking for something to read.
+struct Taken<T> {
+    taken: Option<T>,
+    /// The client is to be asked for more.
+    asks: bool,
+    expects_continue: bool,
+}
+
+impl Shared {
+    /// Takes something by `take`; nothing, if there is no upload any more.
+    fn take_some<T>(&self, take: impl FnOnce(&mut Upload) -> Option<T>) -> Option<Taken<T>> {
+        let (taken, expects_continue, empty) = self.with_upload(|upload| {
+            let taken = take(upload);
+            let expects_continue = taken.is_none() && std::mem::take(&mut upload.expects_continue);
+            (taken, expects_continue, upload.waiting.is_empty())
+        })?;
+        let asks = expects_continue || (empty && self.is_paused());
+        Some(Taken { taken, asks, expects_continue })
+    }
+
+    /// Has the connection read on.
+    fn ask_for_more(&self, expects_continue: bool) {
+        let _ = self.reach(|conn| {
+            if expects_continue {
+                conn.write_slice(CONTINUE);
+            }
+            self.read_on(conn);
+        });
+    }
+}
+
 impl Source for Shared {
     fn trailers(&self) -> Option<Headers> {
         self.with_upload(|upload| upload.over.then(|| upload.trailers.clone())).flatten()
+    }
+
+    fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let Some(taken) = self.take_some(Upload::take_piece) else {
+            return Poll::Ready(if self.is_gone() { Err(gone()) } else { Ok(None) });
+        };
+        if taken.asks && self.is_starting() {
+            // Until the connection can be reached.
+            self.with_upload(|upload| upload.expects_continue |= taken.expects_continue);
+            cx.waker().wake_by_ref();
+        } else if taken.asks {
+            self.ask_for_more(taken.expects_continue);
+        }
+        match taken.taken {
+            Some(piece) => Poll::Ready(piece),
+            None => {
+                if !taken.asks || !self.is_starting() {
+                    self.wake_later(cx.waker());
+                }
+                Poll::Pending
+            }
+        }
     }
 
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
@@ -168,28 +239,16 @@ impl Source for Shared {
         }
         let number = self.number();
         loop {
-            let taken = self.with_upload(|upload| {
-                let taken = upload.take(into);
-                let expects_continue =
-                    taken.is_none() && std::mem::take(&mut upload.expects_continue);
-                (taken, expects_continue, upload.waiting.is_empty())
-            });
-            let Some((taken, expects_continue, empty)) = taken else {
-                return match self.is_gone() {
-                    true => Err(io::ErrorKind::ConnectionReset.into()),
-                    false => Ok(0),
-                };
+            let Some(Taken { taken, asks, expects_continue }) =
+                self.take_some(|upload| upload.take(into))
+            else {
+                return if self.is_gone() { Err(gone()) } else { Ok(0) };
             };
-            if expects_continue || (empty && self.is_paused()) {
+            if asks {
                 if self.is_starting() {
                     coracle_coro::yield_now(); // until the connection can be reached
                 }
-                let _ = self.reach(|conn| {
-                    if expects_continue {
-                        conn.write_slice(CONTINUE);
-                    }
-                    self.read_on(conn);
-                });
+                self.ask_for_more(expects_continue);
             }
             if let Some(taken) = taken {
                 return taken;

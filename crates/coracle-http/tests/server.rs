@@ -1,5 +1,8 @@
 //! Servers with several loops, real sockets and threads: starting, stopping, and what goes wrong at that.
 
+#[path = "rows/http2_frames.rs"]
+mod http2_frames;
+
 use coracle_http::middleware::{AccessLog, LogFormat, around};
 use coracle_http::{IntoResponse, LiveSettings, Request, Running, Server, Settings, ws};
 use coracle_loop::demux::Backend;
@@ -486,4 +489,86 @@ fn i7_callbacks_of_the_server_below_are_called_too() {
         assert_eq!(told[..6], expected, "{backend:?}");
         assert_eq!(told[6..], ["finish again"]);
     }
+}
+
+/// Reads frames and answers pings, until the end.
+fn frames(mut stream: TcpStream) -> Vec<http2_frames::Frame> {
+    let take = |stream: &mut TcpStream, count| {
+        let mut bytes = vec![0; count];
+        let whole = stream.read_exact(&mut bytes);
+        if whole.is_ok() { bytes } else { Vec::new() }
+    };
+    let mut all = Vec::new();
+    while let Some(frame) = http2_frames::next(|count| take(&mut stream, count)) {
+        if frame.kind == http2_frames::kind::PING && frame.flags == 0 {
+            let pong = http2_frames::frame(http2_frames::kind::PING, 1, 0, &frame.payload);
+            stream.write_all(&pong).expect("it listens");
+        }
+        all.push(frame);
+    }
+    all
+}
+
+#[test]
+fn j13_server_that_stops_says_so_and_answers_what_is_under_way() {
+    for backend in BACKENDS {
+        let (started, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_there, may) = (Arc::clone(&started), Arc::clone(&go_on));
+        let server = Server::bind("127.0.0.1:0").expect("bind").loops(1).backend(backend);
+        let running = server.start(move |_: &Request<'_>| {
+            is_there.store(true, Ordering::SeqCst);
+            while !may.load(Ordering::SeqCst) {
+                coracle_coro::sleep(Duration::from_millis(1))?;
+            }
+            io::Result::Ok("late!")
+        });
+        let running = running.expect("it starts");
+        let mut stream = connect(&running);
+        let hello = [http2_frames::hello(), http2_frames::get(1)].concat();
+        stream.write_all(&hello).expect("it listens");
+        eventually(|| started.load(Ordering::SeqCst));
+        let idle = {
+            let mut stream = connect(&running);
+            stream.write_all(&http2_frames::hello()).expect("it listens");
+            std::thread::spawn(move || frames(stream))
+        };
+        eventually(|| opened(&running) == 2);
+        running.stop();
+        let busy = std::thread::spawn(move || frames(stream));
+        let goaway = |frames: &[http2_frames::Frame]| {
+            frames
+                .iter()
+                .any(|it| it.kind == http2_frames::kind::GOAWAY && it.payload[4..8] == [0; 4])
+        };
+        assert!(goaway(&idle.join().expect("frames")), "who has asked nothing is told, too");
+        go_on.store(true, Ordering::SeqCst);
+        let frames = busy.join().expect("frames");
+        assert!(goaway(&frames));
+        let data = frames.iter().find(|it| it.kind == http2_frames::kind::DATA).expect("an answer");
+        assert_eq!((data.stream, &data.payload[..]), (1, &b"late!"[..]));
+        running.join().expect("it ends");
+    }
+}
+
+#[test]
+fn q5_connections_of_http_2_are_counted_as_any_other() {
+    let settings = Settings { limit_connections_per_address: Some(1), ..Settings::default() };
+    let server = Server::bind("127.0.0.1:0").expect("bind").loops(1).settings(settings);
+    let running = server.start(|_: &Request<'_>| "here!").expect("it starts");
+    let mut stream = connect(&running);
+    let hello = [http2_frames::hello(), http2_frames::get(1)].concat();
+    stream.write_all(&hello).expect("it listens");
+    eventually(|| running.stats().requests == 1);
+    assert!(rest(connect(&running)).starts_with("HTTP/1.1 503"));
+    drop(stream);
+    eventually(|| {
+        let stats = running.handle().stats();
+        stats.opened == stats.closed
+    });
+    let mut stream = connect(&running);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it listens");
+    assert!(answer(&mut stream).ends_with("here!"));
+    running.stop();
+    drop(stream);
+    running.join().expect("it ends");
 }

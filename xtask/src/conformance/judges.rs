@@ -42,6 +42,30 @@ pub(super) const JUDGES: &[Judge] = &[
         run: h11,
     },
     Judge {
+        name: "h2",
+        present: &[PYTHON, "-c", "import h2"],
+        package: "python3-h2",
+        quick: true,
+        every_backend: true,
+        run: h2,
+    },
+    Judge {
+        name: "grpc",
+        present: &[PYTHON, "-c", "import grpc"],
+        package: "python3-grpcio",
+        quick: true,
+        every_backend: false,
+        run: grpc,
+    },
+    Judge {
+        name: "nghttp2",
+        present: &["nghttp", "--version"],
+        package: "nghttp2-client",
+        quick: true,
+        every_backend: true,
+        run: nghttp2,
+    },
+    Judge {
         name: "websocket",
         present: &[PYTHON, "-c", "import websockets, wsproto"],
         package: "python3-websockets python3-wsproto",
@@ -93,7 +117,7 @@ const LIMIT_AB_MILLISECONDS: f64 = 50.0;
 fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
     let server = programs.echo(backend, &[])?;
     let mut asked = 0;
-    for version in ["--http1.0", "--http1.1"] {
+    for version in ["--http1.0", "--http1.1", "--http2-prior-knowledge"] {
         let mut ask = |arguments: &[&str], path: &str| {
             asked += 1;
             let mut curl = Command::new("curl");
@@ -113,7 +137,11 @@ fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
             true => Ok(()),
             false => Err(format!("{version}: {part} is not in {text}")),
         };
-        let number = if version == "--http1.0" { "Http10" } else { "Http11" };
+        let number = match version {
+            "--http1.0" => "Http10",
+            "--http1.1" => "Http11",
+            _ => "Http2",
+        };
         told(
             &ask(&[], "/a?b=c")?,
             &format!("\"path\":\"/a\",\"query\":\"b=c\",\"version\":\"{number}\""),
@@ -137,6 +165,8 @@ fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
                 &ask(&["--data", "ahoy", "--header", "Transfer-Encoding: chunked"], "/")?,
                 "\"body\":\"ahoy\"",
             )?;
+        }
+        if version != "--http1.0" {
             let url = server.url("/second");
             let two = ask(&["--write-out", "%{num_connects}", &url], "/first")?;
             told(&two, "/second")?;
@@ -146,11 +176,38 @@ fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
         }
     }
     server.end()?;
-    Ok(format!("{asked} requests in HTTP/1.0 and 1.1"))
+    Ok(format!("{asked} requests in HTTP/1.0, 1.1 and 2"))
 }
 
 fn h11(root: &Path, programs: &Programs, backend: &str) -> Verdict {
     script(root, "strict_peer.py", programs, backend)
+}
+
+fn h2(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "http2_peer.py", programs, backend)
+}
+
+fn grpc(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "grpc_peer.py", programs, backend)
+}
+
+/// `nghttp` for one request and what it says of the frames, `h2load` for many.
+fn nghttp2(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let server = programs.echo(backend, &[])?;
+    let mut nghttp = Command::new("nghttp");
+    nghttp.args(["--verbose", "--no-dep", "--timeout", "60", &server.url("/a")]);
+    let text = command::output(&mut nghttp)?;
+    if !text.contains(":status: 200") || !text.contains("\"version\":\"Http2\"") {
+        return Err(text);
+    }
+    let mut h2load = Command::new("h2load");
+    h2load.args(["--requests", "2000", "--clients", "8", "--max-concurrent-streams", "16"]);
+    let text = command::output(h2load.arg(server.url("/")))?;
+    server.end()?;
+    match text.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout") {
+        true => Ok("a request by nghttp, 2000 by h2load".to_owned()),
+        false => Err(text),
+    }
 }
 
 fn websocket(root: &Path, programs: &Programs, backend: &str) -> Verdict {

@@ -19,6 +19,7 @@ pub(super) struct Config {
     pub(super) access_log: Option<AccessLog>,
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
+    pub(super) http2: Http2,
     pub(super) site: Option<Spanned<Site>>,
     pub(super) host: Vec<Spanned<Site>>,
     pub(super) proxy: Vec<Spanned<Proxy>>,
@@ -65,6 +66,19 @@ pub(super) struct Timeouts {
     pub(super) idle_seconds: Option<Spanned<i64>>,
     pub(super) write_seconds: Option<Spanned<i64>>,
     pub(super) request_seconds: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Http2 {
+    pub(super) prior_knowledge: Option<bool>,
+    pub(super) streams: Option<Spanned<i64>>,
+    pub(super) resets: Option<Spanned<i64>>,
+    pub(super) control_frames: Option<Spanned<i64>>,
+    pub(super) stream_window_bytes: Option<Spanned<i64>>,
+    pub(super) connection_window_bytes: Option<Spanned<i64>>,
+    pub(super) ping_seconds: Option<Spanned<i64>>,
+    pub(super) ping_timeout_seconds: Option<Spanned<i64>>,
 }
 
 /// A site: that of everybody, or that of a host.

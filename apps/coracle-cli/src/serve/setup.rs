@@ -1,7 +1,7 @@
 //! What is to be served, and how: from the configuration file and the command line, checked.
 
 use super::arguments::Arguments;
-use super::config::{Config, Format, Limits, Timeouts};
+use super::config::{Config, Format, Http2, Limits, Timeouts};
 use super::mistake::Mistakes;
 use super::proxies::{self, ProxySetup};
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
@@ -125,7 +125,10 @@ impl Setup {
         Setup {
             options,
             account,
-            settings: settings(&config.limits, &config.timeouts, mistakes),
+            settings: http::Settings {
+                http2: http2(&config.http2, mistakes),
+                ..settings(&config.limits, &config.timeouts, mistakes)
+            },
             request_ids: config.request_ids,
             log,
             site,
@@ -280,6 +283,26 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
     set(&mut settings.write_timeout, &timeouts.write_seconds);
     settings.request_timeout =
         number(mistakes, timeouts.request_seconds.as_ref(), SECONDS).map(Duration::from_secs);
+    settings
+}
+
+fn http2(config: &Http2, mistakes: &mut Mistakes) -> http::Http2Settings {
+    let mut settings = http::Http2Settings::default();
+    settings.prior_knowledge = config.prior_knowledge.unwrap_or(settings.prior_knowledge);
+    let mut set = |to: &mut u32, value: &Option<Spanned<i64>>, range| {
+        *to = number(mistakes, value.as_ref(), range).unwrap_or(*to);
+    };
+    set(&mut settings.limit_streams, &config.streams, 1..=65_536);
+    set(&mut settings.limit_resets, &config.resets, 1..=1 << 20);
+    set(&mut settings.limit_control_frames, &config.control_frames, 1..=1 << 20);
+    // Less than that nobody can take back (RFC 9113, 6.9.2).
+    let windows = 65_535..=(1 << 31) - 1;
+    set(&mut settings.stream_window_bytes, &config.stream_window_bytes, windows.clone());
+    set(&mut settings.connection_window_bytes, &config.connection_window_bytes, windows);
+    settings.ping_interval =
+        number(mistakes, config.ping_seconds.as_ref(), SECONDS).map(Duration::from_secs);
+    let timeout = number(mistakes, config.ping_timeout_seconds.as_ref(), SECONDS);
+    settings.ping_timeout = timeout.map_or(settings.ping_timeout, Duration::from_secs);
     settings
 }
 

@@ -72,6 +72,8 @@ fn q1_mistakes_are_told_with_line_column_and_hint() {
         ("[limits]\nheader_bytes = 10", "2:16: 10 is too small: 64 is the least"),
         ("[limits]\nconnections_per_address = 0", "2:27: 0 is too small: 1 is the least"),
         ("[timeouts]\nidle_seconds = 0", "2:16: 0 is too small: 1 is the least"),
+        ("[http2]\nstreams = 0", "2:11: 0 is too small: 1 is the least"),
+        ("[http2]\nstream_window_bytes = 1", "2:23: 1 is too small: 65535 is the least"),
         (
             "[site]\ndirectory = \"none\"",
             "2:13: cannot serve the directory none: No such file or directory (os error 2)",
@@ -177,6 +179,16 @@ fn q1_good_configuration_is_fine() {
         idle_seconds = 5
         write_seconds = 5
         request_seconds = 60
+
+        [http2]
+        prior_knowledge = true
+        streams = 10
+        resets = 10
+        control_frames = 100
+        stream_window_bytes = 65535
+        connection_window_bytes = 65535
+        ping_seconds = 30
+        ping_timeout_seconds = 5
 
         [site]
         directory = "site"

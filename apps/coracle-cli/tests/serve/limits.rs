@@ -2,7 +2,7 @@
 
 use crate::client::{Dir, answer_of, ask, ask_on, command, get, serve, serve_dir};
 use crate::program::{Program, eventually, under};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Command;
 
 fn status_of_a_new_connection(server: &Program) -> u16 {
@@ -53,6 +53,27 @@ pub(crate) fn q5_limits_of_the_file_are_kept(backend: &str) {
     assert_eq!(ask_on(&mut stream, "/").header("connection"), None);
     assert_eq!(ask_on(&mut stream, "/").header("connection"), Some("close"));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+pub(crate) fn j13_http2_is_spoken_unless_the_file_says_no(backend: &str) {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let dir = Dir::with(&[
+        ("index.html", "ahoy"),
+        ("no.toml", "[http2]\nprior_knowledge = false\n"),
+        ("yes.toml", "[http2]\nstreams = 7\n"),
+    ]);
+    let begin = |config: &str| {
+        let server = serve(backend, &["--config", dir.file(config).to_str().unwrap()]);
+        let mut stream = server.connect();
+        stream.write_all(PREFACE).unwrap();
+        let mut begin = [0; 15];
+        stream.read_exact(&mut begin).unwrap();
+        begin
+    };
+    assert!(begin("no.toml").starts_with(b"HTTP/1.1 505"));
+    // Settings, of which the first is how many streams there may be.
+    let settings = begin("yes.toml");
+    assert_eq!((settings[3], &settings[9..]), (4, &[0, 3, 0, 0, 0, 7][..]));
 }
 
 pub(crate) fn q5_descriptor_limit_is_raised(backend: &str) {

@@ -85,6 +85,7 @@ macro_rules! suite {
             limits::{
                 q5_address_with_too_many_connections_is_turned_away,
                 q5_limits_of_the_file_are_kept,
+                j13_http2_is_spoken_unless_the_file_says_no,
                 q5_descriptor_limit_is_raised,
                 q5_no_privileges_can_be_gained,
             }

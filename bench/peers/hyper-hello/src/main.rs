@@ -16,7 +16,8 @@ use std::thread;
 use clap::Parser;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -37,23 +38,26 @@ struct Arguments {
     /// How many threads serve.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Speak HTTP/2 and nothing else (prior knowledge).
+    #[arg(long)]
+    http2: bool,
 }
 
 fn main() -> io::Result<()> {
-    let Arguments { listen, threads } = Arguments::parse();
+    let Arguments { listen, threads, http2 } = Arguments::parse();
     for _ in 1..threads {
-        thread::spawn(move || serve(listen, true));
+        thread::spawn(move || serve(listen, true, http2));
     }
-    serve(listen, threads > 1)
+    serve(listen, threads > 1, http2)
 }
 
 /// Serves on this thread.
-fn serve(listen: SocketAddr, shared: bool) -> io::Result<()> {
+fn serve(listen: SocketAddr, shared: bool, http2: bool) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    LocalSet::new().block_on(&runtime, accept(listen, shared))
+    LocalSet::new().block_on(&runtime, accept(listen, shared, http2))
 }
 
-async fn accept(listen: SocketAddr, shared: bool) -> io::Result<()> {
+async fn accept(listen: SocketAddr, shared: bool, http2: bool) -> io::Result<()> {
     let socket = if listen.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.set_reuseport(shared)?;
@@ -62,11 +66,27 @@ async fn accept(listen: SocketAddr, shared: bool) -> io::Result<()> {
     loop {
         let (stream, _peer) = listener.accept().await?;
         stream.set_nodelay(true)?;
+        if http2 {
+            let connection = http2::Builder::new(Local)
+                .serve_connection(TokioIo::new(stream), service_fn(hello));
+            tokio::task::spawn_local(async move { connection.await.ok() });
+            continue;
+        }
         let connection = http1::Builder::new()
             .pipeline_flush(true)
             .serve_connection(TokioIo::new(stream), service_fn(hello));
         // A connection that fails ends; the server goes on.
         tokio::task::spawn_local(async move { connection.await.ok() });
+    }
+}
+
+/// Streams of HTTP/2 are tasks of this thread, too.
+#[derive(Clone)]
+struct Local;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for Local {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(stream);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sockets for futures, with the traits of `futures-io`.
+//! Sockets for futures, with the traits of `futures-io`; with the feature `tokio-io`, those of `tokio::io`, too.
 //!
 //! The kernel is never given a pointer into a future, because that may be dropped at any time: bytes are
 //! received into buffers of the loop's and copied, and what is written and cannot be sent at once is copied,
@@ -7,6 +7,8 @@
 mod door;
 mod stream;
 mod tcp;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 mod udp;
 mod unix;
 mod wire;

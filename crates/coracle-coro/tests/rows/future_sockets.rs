@@ -9,8 +9,10 @@ use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_loop::demux::sim::{Faults, Kernel};
 use futures::{AsyncReadExt, AsyncWriteExt, join};
+use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::pin::Pin;
 
 /// Any free port; the simulator has the same.
 fn anywhere() -> SocketAddr {
@@ -622,4 +624,44 @@ pub(crate) fn f9_without_descriptors_accepting_futures_pause(_: &Harness) {
         Ok(())
     };
     coracle_coro::run_on(&lp, move || spawn_future(async move { case().await }).join()?).unwrap();
+}
+
+pub(crate) fn t9_traits_of_tokio_are_there_without_its_runtime(h: &Harness) {
+    /// As those who use them do, by their traits alone.
+    async fn everything<S: tokio::io::AsyncRead + Unpin>(mut stream: S) -> io::Result<Vec<u8>> {
+        let (mut all, mut space) = (Vec::new(), [0; 1000]);
+        loop {
+            let mut space = tokio::io::ReadBuf::new(&mut space);
+            poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, &mut space)).await?;
+            match space.filled() {
+                [] => return Ok(all),
+                filled => all.extend_from_slice(filled),
+            }
+        }
+    }
+    async fn send<S: tokio::io::AsyncWrite + Unpin>(
+        mut stream: S,
+        bytes: Vec<u8>,
+    ) -> io::Result<()> {
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            let count = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, left)).await?;
+            left = &left[count..];
+        }
+        poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx)).await?;
+        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
+    }
+    run(h, async || {
+        let bytes = pattern(300_000);
+        let (client, server) = connected().await?;
+        let (sent, received) = join!(send(client, bytes.clone()), everything(server));
+        sent?;
+        assert!(received? == bytes);
+        let (client, server) = connected().await?;
+        let ((_reader, writer), (reader, _writer)) = (client.split(), server.split());
+        let (sent, received) = join!(send(writer, bytes.clone()), everything(reader));
+        sent?;
+        assert!(received? == bytes);
+        Ok(())
+    });
 }

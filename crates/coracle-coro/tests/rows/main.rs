@@ -308,6 +308,7 @@ suite! {
         }
         future_sockets::{
             g6_echo_in_futures,
+            t9_traits_of_tokio_are_there_without_its_runtime,
             g6_large_messages_pass_in_both_directions_at_once,
             g6_writer_waits_for_a_reader_that_does_not_read,
             g6_what_was_written_is_sent_when_the_stream_is_dropped,

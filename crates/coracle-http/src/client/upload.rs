@@ -5,7 +5,7 @@
 
 use super::stream::Stream;
 use crate::Headers;
-use crate::h1::answer::{LAST_CHUNK, write_chunk_head};
+use crate::h1::answer::{write_chunk_head, write_last_chunk};
 use coracle_coro::JoinHandle;
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -120,16 +120,9 @@ fn pump(stream: &Stream, source: &mut Source, timeout: Duration) -> Outcome {
                 let text = format!("{left} bytes are missing of the length that was promised");
                 return Outcome::Unread(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
-            let sent = match source.trailers.is_empty() {
-                true => send(LAST_CHUNK),
-                false => {
-                    let mut end = b"0\r\n".to_vec();
-                    super::request::write_fields(&mut end, &source.trailers);
-                    end.extend_from_slice(b"\r\n");
-                    send(&end)
-                }
-            };
-            return sent.map_or_else(Outcome::Unsent, |()| Outcome::Sent);
+            let mut end = Vec::new();
+            write_last_chunk(&mut end, &source.trailers);
+            return send(&end).map_or_else(Outcome::Unsent, |()| Outcome::Sent);
         }
         let (mut start, mut end) = (head, head + count);
         if chunked {

@@ -139,5 +139,17 @@ pub(crate) fn write_chunk_head(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What ends a body in chunks.
-pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Writes what ends a body in chunks: the last one, and the fields behind it.
+pub(crate) fn write_last_chunk(out: &mut Vec<u8>, trailers: &Headers) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers.iter() {
+        // What says how long a message is cannot be behind it.
+        if !["content-length", "transfer-encoding", "connection", "trailer"]
+            .iter()
+            .any(|it| name.eq_ignore_ascii_case(it))
+        {
+            write_field(out, name.as_bytes(), value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}

@@ -2,7 +2,9 @@
 
 use crate::client::Client;
 use crate::harness::Harness;
-use coracle_http::{Body, IntoResponse, Plan, Request, Response, Settings, Status, streaming};
+use coracle_http::{
+    Body, IntoResponse, Plan, Request, Response, Settings, Status, Trailers, streaming,
+};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::rc::Rc;
@@ -506,4 +508,20 @@ pub(crate) fn j5_body_that_ends_with_the_connection_is_not_cut_in_silence(h: &Ha
         };
         assert_eq!(ended.is_ok(), whole, "{ended:?}");
     }
+}
+
+pub(crate) fn j2_trailers_are_sent_to_who_asks_for_them(h: &Harness) {
+    let client = Client::of(h, |_: &Request<'_>| {
+        let trailers = Trailers::new();
+        let later = trailers.clone();
+        let body = Body::stream(move |out| {
+            out.write_all(b"ahoy")?;
+            later.insert("checksum", "7").map_err(io::Error::other)
+        });
+        Response::new(Status::OK).with_body(body).with_trailers(trailers)
+    });
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.take_until("\r\n\r\n"), "4\r\nahoy\r\n0\r\nchecksum: 7\r\n\r\n");
+    assert_eq!(client.get("/").text(), "ahoy");
 }

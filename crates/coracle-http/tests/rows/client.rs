@@ -70,7 +70,7 @@ impl<'a> Client<'a> {
     }
 
     /// Receives something; false at the end of the stream, however it came to it.
-    fn receive(&self) -> bool {
+    pub(crate) fn receive(&self) -> bool {
         let space = vec![0; 64 << 10].into();
         let finished = self.h.operate(Operation::Receive { socket: self.socket, space });
         let Ok(Outcome::Count(count @ 1..)) = finished.result else { return false };

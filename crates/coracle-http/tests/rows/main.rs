@@ -13,6 +13,9 @@ mod handlers;
 #[allow(dead_code)]
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
 mod harness;
+mod http2;
+mod http2_frames;
+mod http2_peer;
 mod keeping;
 mod peers;
 mod proxying;
@@ -20,6 +23,7 @@ mod refusing;
 mod slow_clients;
 mod telling;
 mod total;
+mod tower;
 mod websocket;
 mod ws_client;
 
@@ -92,6 +96,7 @@ suite! {
             j5_upload_is_late_once,
             j5_body_of_a_handler_on_the_loop_is_buffered,
             j2_trailers_of_a_stream_are_there_at_its_end,
+            j2_trailers_are_sent_to_who_asks_for_them,
             j5_body_that_ends_with_the_connection_is_not_cut_in_silence,
             n1_file_is_sent_from_where_it_is,
         }
@@ -223,6 +228,39 @@ suite! {
             k4_client_that_is_cancelled_hears_of_it,
             k6_room_tells_everybody_in_order,
             k6_slow_reader_is_let_go_or_misses_some,
+        }
+        http2::{
+            j13_request_is_the_same_as_one_of_http_1,
+            j13_requests_of_a_connection_do_not_wait_for_each_other,
+            j13_bodies_go_both_ways,
+            j13_trailers_go_both_ways,
+            j13_some_answers_have_no_body,
+            j13_fields_of_one_connection_are_left_out,
+            j13_limits_have_their_answers,
+            j13_host_is_there_and_one,
+            j13_malformed_requests_are_reset,
+            j13_body_is_written_while_it_is_sent,
+            j13_body_is_read_while_it_comes,
+            j13_files_and_large_answers_are_whole,
+            j13_body_that_breaks_off_is_reset,
+            j13_handlers_of_all_styles_and_their_panics,
+            j13_request_that_is_taken_back_ends_its_handler,
+            j13_client_that_ends_its_side_gets_its_answers,
+            j13_number_of_requests_can_be_limited,
+            j13_streams_have_a_limit,
+            j13_upgrade_to_h2c_is_not_followed,
+            j13_preface_may_come_in_pieces_or_not_be_wanted,
+            j13_floods_are_stopped,
+            j13_header_without_end_is_not_received,
+            j13_nonsense_ends_the_connection,
+            j13_silent_connection_is_closed,
+            j13_body_has_its_time,
+            j13_client_that_opens_no_window_is_not_waited_for,
+        }
+        tower::{
+            t9_service_is_mounted_beside_handlers,
+            t9_service_reads_bodies_as_they_come,
+            t9_service_answers_while_it_is_asked,
         }
         events::{
             k5_events_are_streamed_with_their_names,

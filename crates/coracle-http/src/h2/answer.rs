@@ -1,0 +1,51 @@
+//! From an answer to what hyper sends: its head.
+
+use crate::into_response::may_have_body;
+use crate::{Headers, Method, Status};
+use http::{HeaderMap, HeaderValue, header};
+
+/// The fields of an answer to `method` whose body has `len` bytes, if that is known; and whether the body follows.
+pub(super) fn head(
+    method: Method,
+    status: Status,
+    headers: &Headers,
+    len: Option<u64>,
+    date: impl FnOnce() -> HeaderValue,
+) -> (HeaderMap, bool) {
+    let mut map = HeaderMap::with_capacity(headers.len() + 2);
+    let mut length_field = None;
+    for field in &headers.fields {
+        let Some((name, value)) = headers.entry(field) else { continue };
+        match name {
+            header::CONTENT_LENGTH => length_field = Some(value),
+            // What concerns one connection only is HTTP/1's (RFC 9113, 8.2.2).
+            header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE => {}
+            name if matches!(name.as_str(), "keep-alive" | "proxy-connection") => {}
+            name => {
+                map.append(name, value);
+            }
+        }
+    }
+    if !map.contains_key(header::DATE) {
+        map.insert(header::DATE, date());
+    }
+    let is_head = method == Method::Head;
+    if !may_have_body(status) {
+        // 304 may tell what 200 would have had, if the handler knows.
+        if let (Status::NOT_MODIFIED, Some(length)) = (status, length_field) {
+            map.insert(header::CONTENT_LENGTH, length);
+        }
+        return (map, false);
+    }
+    match (len, length_field) {
+        // Asked for the head only, a handler need not make the body.
+        (Some(0), Some(length)) if is_head => {
+            map.insert(header::CONTENT_LENGTH, length);
+        }
+        (Some(len), _) => {
+            map.insert(header::CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        (None, _) => {}
+    }
+    (map, !is_head)
+}

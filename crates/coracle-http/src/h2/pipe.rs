@@ -1,0 +1,181 @@
+//! What hyper takes for a socket: two buffers in memory, between it and the connection.
+//!
+//! ```text
+//!   Conn ──on_data──► input ──poll_read──►  hyper
+//!   Conn ◄──write──── output ◄─poll_write── hyper     nothing is taken while the connection has no room
+//! ```
+//!
+//! It keeps no wakers: whoever puts something in or takes something out polls hyper's future afterwards.
+
+use super::watch::Boundary;
+use coracle_net::Conn;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// How much is taken from hyper before it is given to the connection.
+const LIMIT_OUTPUT_BYTES: usize = 64 << 10;
+
+/// How much may wait for hyper: then the connection is not read.
+pub(super) const LIMIT_INPUT_BYTES: usize = 64 << 10;
+
+/// More memory than this is not kept for the next bytes.
+const KEEP_BYTES: usize = 16 << 10;
+
+/// Hyper's end.
+pub(super) struct Pipe(pub(super) Rc<Buffers>);
+
+#[derive(Default)]
+pub(super) struct Buffers {
+    input: RefCell<Vec<u8>>,
+    /// How much of the input was read.
+    read: Cell<usize>,
+    /// Nothing more comes.
+    ended: Cell<bool>,
+    output: RefCell<Vec<u8>>,
+    boundary: RefCell<Boundary>,
+    /// The connection has no room.
+    full: Cell<bool>,
+    /// Hyper has something that was not taken.
+    refused: Cell<bool>,
+}
+
+impl Buffers {
+    /// Bytes have come.
+    pub(super) fn feed(&self, bytes: &[u8]) {
+        self.input.borrow_mut().extend_from_slice(bytes);
+    }
+
+    /// How much waits for hyper.
+    pub(super) fn unread(&self) -> usize {
+        self.input.borrow().len() - self.read.get()
+    }
+
+    /// Nothing more comes. True if that was known.
+    pub(super) fn end(&self) -> bool {
+        self.ended.replace(true)
+    }
+
+    /// Notes whether the connection has room.
+    pub(super) fn set_full(&self, full: bool) {
+        self.full.set(full);
+    }
+
+    /// Gives the connection what hyper has written: how much that was. Much of it is not copied.
+    pub(super) fn flush(&self, conn: &mut Conn<'_>) -> usize {
+        let mut output = self.output.borrow_mut();
+        let count = output.len();
+        if count > KEEP_BYTES {
+            conn.write(std::mem::take(&mut *output));
+        } else if count > 0 {
+            conn.write_slice(&output);
+            output.clear();
+        }
+        count
+    }
+
+    /// Whether hyper has been refused something, until now.
+    pub(super) fn take_refused(&self) -> bool {
+        self.refused.replace(false)
+    }
+
+    /// Whether something can be put between what hyper has written and what it will write.
+    pub(super) fn is_between_frames(&self) -> bool {
+        self.boundary.borrow().is_between_frames()
+    }
+
+    fn has_room(&self, output: &[u8]) -> bool {
+        let room = !self.full.get() && output.len() < LIMIT_OUTPUT_BYTES;
+        if !room {
+            self.refused.set(true);
+        }
+        room
+    }
+}
+
+impl Read for Pipe {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut space: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let buffers = &self.0;
+        let mut input = buffers.input.borrow_mut();
+        let unread = &input[buffers.read.get()..];
+        if unread.is_empty() {
+            return if buffers.ended.get() { Poll::Ready(Ok(())) } else { Poll::Pending };
+        }
+        let count = unread.len().min(space.remaining());
+        space.put_slice(&unread[..count]);
+        buffers.read.set(buffers.read.get() + count);
+        if buffers.read.get() == input.len() {
+            buffers.read.set(0);
+            input.clear();
+            if input.capacity() > KEEP_BYTES {
+                *input = Vec::new();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for Pipe {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut output = self.0.output.borrow_mut();
+        if !self.0.has_room(&output) {
+            return Poll::Pending;
+        }
+        make_room(&mut output, bytes.len());
+        output.extend_from_slice(bytes);
+        self.0.boundary.borrow_mut().pass(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut output = self.0.output.borrow_mut();
+        if !self.0.has_room(&output) {
+            return Poll::Pending;
+        }
+        let before = output.len();
+        make_room(&mut output, slices.iter().map(|slice| slice.len()).sum());
+        let mut boundary = self.0.boundary.borrow_mut();
+        for slice in slices {
+            output.extend_from_slice(slice);
+            boundary.pass(slice);
+        }
+        Poll::Ready(Ok(output.len() - before))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// What was written is on its way: whoever polls gives it to the connection.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hyper is over then, and the connection is closed behind what it has written.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Where much is written, more follows.
+fn make_room(output: &mut Vec<u8>, count: usize) {
+    if output.len() + count > KEEP_BYTES {
+        let missing = (LIMIT_OUTPUT_BYTES + KEEP_BYTES).saturating_sub(output.len());
+        output.reserve(count.max(missing));
+    }
+}

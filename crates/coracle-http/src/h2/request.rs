@@ -1,0 +1,145 @@
+//! From what hyper has of a request to what a handler sees: as strict as HTTP/1 is here.
+
+use crate::h1::head::Facts;
+use crate::h1::{Framing, Refusal, target};
+use crate::headers::{Field, Text};
+use crate::{Headers, Method, OwnedRequest, Settings, Status, Version};
+use http::request::Parts;
+use http::{HeaderMap, header};
+
+/// Fills `into`, which is blank, with the head of a request that has a body or not.
+pub(super) fn read_head(
+    parts: &Parts,
+    has_body: bool,
+    settings: &Settings,
+    into: &mut OwnedRequest,
+) -> Result<Facts, Refusal> {
+    into.be_unknown();
+    into.version = Version::Http2;
+    into.headers.text.clear();
+    let name = parts.method.as_str();
+    if name.len() > settings.limit_method_bytes {
+        return Err(Refusal::new(Status::NOT_IMPLEMENTED, "the method's name is too long"));
+    }
+    let method = Method::from_bytes(name.as_bytes());
+    into.method_name = keep(&mut into.headers, name.as_bytes());
+    into.method = method;
+    read_target(parts, method, settings, into)?;
+    into.known = crate::owned_request::Known::Begin;
+    let framing = read_fields(&parts.headers, has_body, settings, into)?;
+    into.known = crate::owned_request::Known::Whole;
+    Ok(Facts { len: 0, framing, keep_alive: true, expects_continue: false, upgrade: false })
+}
+
+/// The path, the query and the host.
+fn read_target(
+    parts: &Parts,
+    method: Method,
+    settings: &Settings,
+    into: &mut OwnedRequest,
+) -> Result<(), Refusal> {
+    const HOSTS_DIFFER: Refusal = Refusal::bad(":authority and Host are not the same");
+    let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+    if target.len() > settings.limit_target_bytes {
+        return Err(Refusal::new(Status::URI_TOO_LONG, "the target is too long"));
+    }
+    if method != Method::Connect {
+        target::parse(method, target.as_bytes())?;
+        let start = into.headers.text.len();
+        into.headers.text.extend_from_slice(target.as_bytes());
+        into.set_target(start, start + target.len());
+    }
+    let host = parts.headers.get(header::HOST).map(|host| host.as_bytes());
+    let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+    if parts.headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err(Refusal::bad("there is more than one Host"));
+    }
+    match (authority, host) {
+        (None, None) => return Err(Refusal::bad("there is no Host")),
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+            return Err(HOSTS_DIFFER);
+        }
+        (Some(authority), _) => {
+            target::check_host(authority)?;
+            let host = keep(&mut into.headers, authority);
+            into.host = Some(host);
+        }
+        (None, Some(host)) => target::check_host(host)?,
+    }
+    Ok(())
+}
+
+/// The fields, and what follows from them for the body.
+fn read_fields(
+    fields: &HeaderMap,
+    has_body: bool,
+    settings: &Settings,
+    into: &mut OwnedRequest,
+) -> Result<Framing, Refusal> {
+    const TOO_LARGE: Refusal =
+        Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too large");
+    let headers = &mut into.headers;
+    if let Some(host) = into.host.filter(|_| !fields.contains_key(header::HOST)) {
+        headers.fields.push(Field { name: Text::Static("host"), value: host });
+    }
+    let mut cookies = fields.get_all(header::COOKIE).iter();
+    if let Some(first) = cookies.next() {
+        // They may come one by one, to be compressed better (RFC 9113, 8.2.3).
+        let start = headers.text.len();
+        headers.text.extend_from_slice(first.as_bytes());
+        for cookie in cookies {
+            headers.text.extend_from_slice(b"; ");
+            headers.text.extend_from_slice(cookie.as_bytes());
+        }
+        let value = Text::between(start, headers.text.len());
+        headers.fields.push(Field { name: Text::Static("cookie"), value });
+    }
+    for (name, value) in fields {
+        if name == header::COOKIE {
+            continue;
+        }
+        let name = keep(headers, name.as_str().as_bytes());
+        let value = keep(headers, value.as_bytes().trim_ascii());
+        headers.fields.push(Field { name, value });
+    }
+    if headers.fields.len() > settings.limit_headers
+        || headers.text.len() > settings.limit_header_bytes
+    {
+        return Err(TOO_LARGE);
+    }
+    let expects_else = fields
+        .get_all(header::EXPECT)
+        .iter()
+        .any(|it| !it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    if expects_else {
+        return Err(Refusal::new(Status::EXPECTATION_FAILED, "only 100-continue can be expected"));
+    }
+    let mut lengths = fields.get_all(header::CONTENT_LENGTH).iter();
+    let length = lengths.next();
+    if lengths.next().is_some() {
+        return Err(Refusal::bad("there is more than one Content-Length"));
+    }
+    // That it is a number, and the right one, is seen where the frames are.
+    let length = length.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    Ok(match length {
+        _ if !has_body => Framing::None,
+        Some(length @ 1..) => Framing::Length(length),
+        _ => Framing::Chunked,
+    })
+}
+
+/// The fields behind a body.
+pub(super) fn read_trailers(fields: &HeaderMap, settings: &Settings) -> Result<Headers, Refusal> {
+    let headers = Headers::from(fields);
+    if headers.len() > settings.limit_trailers || headers.text.len() > settings.limit_trailer_bytes
+    {
+        return Err(Refusal::bad("there are too many fields behind the body"));
+    }
+    Ok(headers)
+}
+
+fn keep(headers: &mut Headers, bytes: &[u8]) -> Text {
+    let start = headers.text.len();
+    headers.text.extend_from_slice(bytes);
+    Text::between(start, headers.text.len())
+}

@@ -1,0 +1,199 @@
+//! What takes too long on a connection of HTTP/2.
+//!
+//! There is one timer, for the earliest of what may be too late: the preface or the rest of a header, a client
+//! that asks nothing or takes nothing, bodies that do not come, and answers that are not taken. What happens
+//! meanwhile does not set it anew; it looks for itself, when it fires, how much time is left.
+
+use super::Shared;
+use coracle_loop::{Loop, Timer};
+use coracle_net::{Conn, SocketOption};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+pub(super) struct Clock {
+    timer: RefCell<Option<(Instant, Timer)>>,
+    /// When it last asked something, or had its last answer.
+    active: Cell<Instant>,
+    /// How much had been written when it was last seen that it takes its answers.
+    written: Cell<u64>,
+    /// Since when the server is about to stop.
+    stopping: Cell<Option<Instant>>,
+    /// It has asked as often as it may.
+    asked_enough: Cell<bool>,
+    /// While the client does not take what is sent to it: since when, and how much it had taken by then.
+    blocked: Cell<Option<(Instant, u64)>>,
+    /// When that last was so.
+    last_blocked: Cell<Option<Instant>>,
+}
+
+impl Clock {
+    pub(super) fn new(now: Instant) -> Clock {
+        Clock {
+            timer: RefCell::default(),
+            active: Cell::new(now),
+            written: Cell::new(0),
+            stopping: Cell::new(None),
+            asked_enough: Cell::new(false),
+            blocked: Cell::new(None),
+            last_blocked: Cell::new(None),
+        }
+    }
+
+    pub(super) fn stop(&self, now: Instant) {
+        self.stopping.set(Some(now));
+    }
+
+    /// It has asked something, or had its last answer, when so much had been written.
+    pub(super) fn note_request(&self, written: u64) {
+        if let Some(lp) = Loop::current() {
+            self.active.set(lp.now());
+        }
+        self.written.set(written);
+    }
+
+    pub(super) fn note_last_request(&self) {
+        self.asked_enough.set(true);
+    }
+
+    pub(super) fn disarm(&self) {
+        if let Some((_, timer)) = self.timer.take() {
+            timer.cancel();
+        }
+    }
+}
+
+impl Shared {
+    /// Notes whether there is room for what is sent.
+    pub(super) fn note_room(&self, conn: &Conn<'_>, full: bool) {
+        let clock = &self.clock;
+        if !full {
+            clock.blocked.set(None);
+        } else {
+            let now = conn.lp().now();
+            clock.last_blocked.set(Some(now));
+            if clock.blocked.get().is_none() {
+                clock.blocked.set(Some((now, self.taken(conn))));
+            }
+        }
+    }
+
+    /// How much of what was written the client has taken. A system call.
+    fn taken(&self, conn: &Conn<'_>) -> u64 {
+        let left = conn.unsent_bytes() + conn.unacknowledged_bytes().unwrap_or(0); // or it is gone
+        self.written.get().saturating_sub(left as u64)
+    }
+
+    /// When something may be too late.
+    fn next_look(&self, now: Instant) -> Instant {
+        let (settings, clock) = (&self.site.settings, &self.clock);
+        let busy = !self.streams.borrow().is_empty();
+        let mut next = match busy {
+            // Streams have their times, which are not looked for one by one: a little later is soon enough.
+            true => now + settings.write_timeout.min(settings.body_timeout) / 4,
+            false => clock.active.get() + self.patience(),
+        };
+        if let Some(since) = self.watch.borrow().awaits_since {
+            next = next.min(since + settings.header_timeout);
+        }
+        if let Some((since, _)) = clock.blocked.get() {
+            next = next.min(since + settings.write_timeout);
+        }
+        if let Some(since) = clock.stopping.get().filter(|_| !busy) {
+            next = next.min(since + settings.stop_timeout);
+        }
+        next
+    }
+
+    /// How long it may ask nothing.
+    fn patience(&self) -> Duration {
+        let settings = &self.site.settings;
+        match self.requests.get() {
+            0 => settings.header_timeout,
+            _ => settings.idle_timeout,
+        }
+    }
+
+    /// Has the clock looked at when something may be too late, and not later.
+    pub(super) fn arm(&self, conn: &mut Conn<'_>) {
+        if self.clock.asked_enough.take() {
+            self.end_gracefully();
+            self.wake();
+        }
+        let next = self.next_look(conn.lp().now());
+        let mut timer = self.clock.timer.borrow_mut();
+        if timer.as_ref().is_some_and(|(when, _)| *when <= next) {
+            return;
+        }
+        if let Some((_, timer)) = timer.take() {
+            timer.cancel();
+        }
+        let Some(handle) = self.handle.get().cloned() else { return };
+        let Some(shared) = self.this.upgrade() else { return };
+        let set = conn.lp().at(next, move |lp| {
+            shared.clock.timer.take();
+            handle.with(lp, |conn| shared.look_at_the_clock(conn));
+        });
+        *timer = Some((next, set));
+    }
+
+    /// Whether it has nothing to ask, but still takes what it was answered, at the least rate.
+    fn is_taking(&self, now: Instant) -> bool {
+        let clock = &self.clock;
+        let time = now.saturating_duration_since(clock.active.get());
+        let least = time.as_secs().max(1) * u64::from(self.site.settings.min_send_rate);
+        let written = self.written.get();
+        let is_taking = written - clock.written.replace(written) >= least;
+        if is_taking {
+            clock.active.set(now);
+        }
+        is_taking
+    }
+
+    fn look_at_the_clock(&self, conn: &mut Conn<'_>) {
+        if self.over.get() {
+            return;
+        }
+        let (settings, clock) = (&self.site.settings, &self.clock);
+        let now = conn.lp().now();
+        let is_over = |since: Instant, timeout: Duration| now >= since + timeout;
+        let awaits_since = self.watch.borrow().awaits_since;
+        if awaits_since.is_some_and(|since| is_over(since, settings.header_timeout)) {
+            self.site.stats.count_timed_out();
+            return self.go_away(conn, "the header did not come in time");
+        }
+        if let Some((since, before)) = clock.blocked.get()
+            && is_over(since, settings.write_timeout)
+        {
+            let taken = self.taken(conn);
+            let seconds = now.duration_since(since).as_secs();
+            let enough = seconds * u64::from(settings.min_send_rate);
+            if taken <= before || taken - before < enough {
+                self.site.stats.count_timed_out();
+                self.end();
+                // What the kernel has goes with it, or it would be kept for as long as the client drips.
+                let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
+                return conn.abort();
+            }
+            clock.blocked.set(Some((now, taken)));
+        }
+        let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
+        if streams.is_empty() {
+            let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
+            if stopped || (is_over(clock.active.get(), self.patience()) && !self.is_taking(now)) {
+                self.end_gracefully();
+                self.run(conn); // which says goodbye
+                self.end();
+                return conn.close();
+            }
+        }
+        let is_blocked =
+            clock.last_blocked.get().is_some_and(|it| !is_over(it, settings.write_timeout));
+        for stream in streams {
+            if stream.look_at_the_clock(now, is_blocked) {
+                self.site.stats.count_timed_out();
+            }
+        }
+        self.arm(conn);
+    }
+}
