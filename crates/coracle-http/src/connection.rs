@@ -34,7 +34,7 @@ use crate::{Status, handling};
 use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
 use coracle_loop::Loop;
-use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
+use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -99,10 +99,10 @@ enum Phase {
 }
 
 impl H1 {
-    pub(crate) fn new(site: Rc<Site>, peer: &Address) -> H1 {
+    pub(crate) fn new(site: Rc<Site>, peer: Peer) -> H1 {
         H1(Rc::new(Shared {
             site,
-            peer: Peer::new(peer),
+            peer,
             handle: OnceCell::new(),
             phase: Cell::new(Phase::Head),
             facts: Facts::default(),
@@ -333,7 +333,7 @@ impl Shared {
                 input.consume(facts.len);
                 self.seen.set(0);
                 exchange.begin(&facts);
-                exchange.owned.peer = self.peer.address();
+                self.peer.tell(&mut exchange.owned);
                 self.begin_request(conn, exchange, input);
                 true
             }
@@ -374,7 +374,8 @@ impl Shared {
         if self.site.stopping.get() || u64::from(self.requests.get()) >= settings.limit_requests {
             exchange.keep_alive = false;
         }
-        if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
+        let refused = handling::refuse_method(exchange.owned.method);
+        if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
             return self.refuse(conn, Some(exchange), refusal);
         }
         let plan = {

@@ -44,6 +44,8 @@ mod per_address;
 mod refusal;
 mod request;
 mod response;
+#[cfg(feature = "tls")]
+mod secure;
 mod server;
 mod service;
 mod settings;
@@ -73,6 +75,11 @@ mod set_cookie;
 #[cfg(feature = "templates")]
 mod templates;
 
+/// TLS: certificates, whom to trust, sessions.
+#[cfg(feature = "tls")]
+#[doc(no_inline)]
+pub use coracle_tls as tls;
+
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
@@ -88,6 +95,8 @@ pub use owned_request::{OwnedRequest, Version};
 pub use refusal::Refusal;
 pub use request::Request;
 pub use response::Response;
+#[cfg(feature = "tls")]
+pub use secure::ALPN;
 pub use server::{Running, Server, serve, serve_each};
 pub use service::Service;
 pub use settings::Settings;

@@ -1,7 +1,10 @@
 //! A server: where it listens, who answers, and on how many loops.
 
 use crate::live_settings::{Follow, LiveSettings};
+use crate::peer::Peer;
 use crate::per_address::{PerAddress, Seated};
+#[cfg(feature = "tls")]
+use crate::secure;
 use crate::service::Service;
 use crate::site::Budget;
 use crate::stats::Counters;
@@ -83,9 +86,11 @@ pub fn serve_each<A: App>(
 /// # }
 /// ```
 pub struct Server {
-    inner: coracle_net::Server,
+    pub(crate) inner: coracle_net::Server,
     settings: LiveSettings,
     init: Option<Box<Init>>,
+    #[cfg(feature = "tls")]
+    pub(crate) secure: crate::secure::Doors,
 }
 
 /// Something to be called before anybody is served.
@@ -112,7 +117,13 @@ impl Server {
     /// and not here.
     pub fn over(inner: coracle_net::Server) -> Server {
         let settings = LiveSettings::unchecked(Settings::default());
-        Server { inner, settings, init: None }
+        Server {
+            inner,
+            settings,
+            init: None,
+            #[cfg(feature = "tls")]
+            secure: Default::default(),
+        }
     }
 
     /// Limits and time-outs.
@@ -213,6 +224,12 @@ impl Server {
     ) -> io::Result<()> {
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
+        #[cfg(feature = "tls")]
+        let served = match shared.secure.tls() {
+            Some(tls) => server.serve(move |peer| secure::connection(&door, &tls, peer)),
+            None => server.serve(move |peer| connection(&door, peer)),
+        };
+        #[cfg(not(feature = "tls"))]
         let served = server.serve(move |peer| connection(&door, peer));
         match shared.take_failure() {
             Some(error) => Err(error),
@@ -239,6 +256,12 @@ impl Server {
     ) -> io::Result<Running> {
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
+        #[cfg(feature = "tls")]
+        let running = match shared.secure.tls() {
+            Some(tls) => server.start(move |peer| secure::connection(&door, &tls, peer))?,
+            None => server.start(move |peer| connection(&door, peer))?,
+        };
+        #[cfg(not(feature = "tls"))]
         let running = server.start(move |peer| connection(&door, peer))?;
         if let Some(error) = shared.take_failure() {
             running.handle().stop();
@@ -253,7 +276,9 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<(coracle_net::Server, Arc<Shared>)> {
-        let Server { inner, settings: live, init } = self;
+        #[cfg(feature = "tls")]
+        let secure = self.secure;
+        let Server { inner, settings: live, init, .. } = self;
         let (number, settings) = live.numbered();
         settings.check()?;
         let shared = Arc::new(Shared {
@@ -264,7 +289,11 @@ impl Server {
             counters: Mutex::default(),
             failure: Mutex::default(),
             server: OnceLock::new(),
+            #[cfg(feature = "tls")]
+            secure,
         });
+        #[cfg(feature = "tls")]
+        shared.secure.open(&shared);
         let connections = shared.connections(&settings);
         let starting = Arc::clone(&shared);
         let mut inner = inner.settings(connections).on_thread_start(move |lp, _| match make() {
@@ -355,14 +384,16 @@ impl fmt::Debug for Running {
 }
 
 /// What the loops of a server have in common.
-struct Shared {
+pub(crate) struct Shared {
     id: u64,
     live: LiveSettings,
     budget: Arc<Budget>,
-    addresses: Arc<PerAddress>,
+    pub(crate) addresses: Arc<PerAddress>,
     counters: Mutex<Vec<Arc<Counters>>>,
     failure: Mutex<Option<io::Error>>,
     server: OnceLock<ServerHandle>,
+    #[cfg(feature = "tls")]
+    secure: secure::Doors,
 }
 
 impl Follow for Shared {
@@ -383,7 +414,19 @@ impl Shared {
             }
         };
         let on_turned_away = Some(TurnedAway::new(note));
-        coracle_net::Settings { on_turned_away, ..settings.connections() }
+        let connections = coracle_net::Settings { on_turned_away, ..settings.connections() };
+        // Who has come to shake hands would not understand it.
+        #[cfg(feature = "tls")]
+        if self.secure.tls().is_some() {
+            return coracle_net::Settings { busy_message: Default::default(), ..connections };
+        }
+        connections
+    }
+
+    /// The service of the loop that runs, with the settings of this moment.
+    pub(crate) fn service(&self) -> Service {
+        let lp = Loop::current().expect("connections are made in turns of their loop");
+        Services::of(&lp).current(self).expect("a loop that serves has its app")
     }
 
     /// Why one of the loops has no app.
@@ -437,8 +480,6 @@ impl Services {
 }
 
 /// A connection of a server, on the loop that runs.
-fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
-    let lp = Loop::current().expect("connections are made in turns of their loop");
-    let service = Services::of(&lp).current(shared).expect("a loop that serves has its app");
-    Seated::new(service.h1(peer), shared.addresses.admit(peer))
+pub(crate) fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
+    Seated::new(shared.service().h1(Peer::new(peer)), shared.addresses.admit(peer))
 }

@@ -156,7 +156,8 @@ impl Client {
     /// - Of connecting: `ConnectionRefused`, and what else there is.
     /// - `InvalidData` if the answer is no WebSocket, or not the one that was asked for; the text says why.
     /// - `TimedOut` if it takes too long; `ECANCELED`.
-    /// - `Unsupported` for `wss`, which needs a layer: [`connect_through`](Client::connect_through).
+    /// - `Unsupported` for `wss` without the feature `tls`. With it, the certificate is checked by
+    ///   [`tls`](Client::tls), or whom the system trusts.
     pub fn connect(self) -> io::Result<WebSocket> {
         let inbox = Rc::<Inbox>::default();
         let mailbox = Mailbox { inbox: Rc::clone(&inbox), start: None };
