@@ -4,6 +4,7 @@ use super::arguments::Arguments;
 use super::config::{Config, Format, Limits, Timeouts};
 use super::mistake::Mistakes;
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
+use super::tls_setup::TlsSetup;
 use crate::options::ServeOptions;
 use coracle::http;
 use coracle::http::middleware::LogFormat;
@@ -29,6 +30,7 @@ pub(super) struct Setup {
     /// For hosts that are not named; none if those get nothing.
     pub(super) site: Option<SiteSetup>,
     pub(super) hosts: Vec<(Vec<String>, SiteSetup)>,
+    pub(super) tls: Option<TlsSetup>,
 }
 
 /// Where a line is written for each answer. Two that are the same write to the same file in the same way.
@@ -56,6 +58,7 @@ impl Setup {
             None => Setup::default(),
         };
         setup.adopt(arguments).map_err(Refused::Other)?;
+        setup.options.tls = setup.tls.as_ref().map(|tls| tls.redirect.clone());
         Ok(setup)
     }
 
@@ -106,6 +109,7 @@ impl Setup {
             }
             Log { file, format: log.format.into() }
         });
+        let tls = config.tls.as_ref().map(|tls| TlsSetup::read(tls, mistakes, base));
         let site = site.or_else(|| hosts.is_empty().then(SiteSetup::default));
         Setup {
             options,
@@ -114,6 +118,7 @@ impl Setup {
             log,
             site,
             hosts,
+            tls,
         }
     }
 
@@ -144,6 +149,12 @@ impl Setup {
             };
             log.format = format.into();
         }
+        self.tls = TlsSetup::adopt(self.tls.take(), arguments)?;
+        if !arguments.tls_redirect.is_empty() && self.tls.is_none() {
+            let text = "--tls-redirect sends clients to TLS, but there is none: add --tls-cert and --tls-key, \
+                        or --self-signed";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         if arguments.directory.is_some() {
             self.site.get_or_insert_default(); // for whom no host is named
         }
@@ -159,6 +170,8 @@ impl Setup {
             ("threads", old.threads != new.threads),
             ("processes", old.processes != new.processes),
             ("drain_seconds", old.drain != new.drain),
+            ("tls", old.tls.is_some() != new.tls.is_some()),
+            ("tls.redirect", old.tls.is_some() && new.tls.is_some() && old.tls != new.tls),
         ];
         differences.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
     }
@@ -173,6 +186,7 @@ impl Default for Setup {
             log: None,
             site: Some(SiteSetup::default()),
             hosts: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -247,7 +261,7 @@ fn settings(limits: &Limits, timeouts: &Timeouts, mistakes: &mut Mistakes) -> ht
 }
 
 /// A number that has to be between others.
-fn number<T: TryFrom<i64>>(
+pub(super) fn number<T: TryFrom<i64>>(
     mistakes: &mut Mistakes,
     value: Option<&Spanned<i64>>,
     range: RangeInclusive<i64>,
