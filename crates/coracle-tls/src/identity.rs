@@ -150,7 +150,7 @@ impl Identity {
     /// let identity = Identity::self_signed(["localhost"]).unwrap();
     /// assert_eq!(identity.warning(SystemTime::now()), None);
     /// let later = SystemTime::now() + Duration::from_secs(60 * 24 * 60 * 60);
-    /// assert!(identity.warning(later).unwrap().contains("has expired 29 days ago"));
+    /// assert!(identity.warning(later).unwrap().contains("has expired 30 days ago"));
     /// ```
     pub fn warning(&self, now: SystemTime) -> Option<String> {
         let (from, until) = self.validity();

@@ -177,7 +177,15 @@ impl<'a> Client<'a> {
     pub(crate) fn work(&self) -> io::Result<()> {
         let mut reply = Vec::new();
         let (mut wire, mut plain) = (self.wire.borrow_mut(), self.plain.borrow_mut());
-        let done = self.layer.borrow_mut().receive(&mut wire, &mut plain, &mut reply);
+        let mut layer = self.layer.borrow_mut();
+        let done = loop {
+            let before = wire.len();
+            let done = layer.receive(&mut wire, &mut plain, &mut reply);
+            if done.is_err() || wire.len() == before {
+                break done;
+            }
+        };
+        drop(layer);
         drop((wire, plain));
         self.send_wire(&reply);
         done
