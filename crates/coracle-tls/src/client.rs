@@ -1,5 +1,6 @@
 //! The side that asks: whom it trusts, and who it says it is.
 
+use crate::engine::Engine;
 use crate::identity::wrong;
 use crate::provider::provider;
 use crate::{Identity, Roots, TlsLayer, TlsStream, TlsVersion};
@@ -93,6 +94,10 @@ impl ClientTls {
     /// # Errors
     /// `InvalidInput`: there can be no such name.
     pub fn layer(&self, host: &str) -> io::Result<TlsLayer> {
+        Ok(TlsLayer::new(self.engine(host)?))
+    }
+
+    fn engine(&self, host: &str) -> io::Result<Engine> {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned()).map_err(|_| {
             let text = format!("{host:?} is no name of a host, for which a certificate could be");
@@ -100,7 +105,7 @@ impl ClientTls {
         })?;
         let connection = ClientConnection::new(Arc::clone(&self.0), name);
         let connection = connection.map_err(|error| wrong(format!("TLS cannot begin: {error}")))?;
-        Ok(TlsLayer::client(connection))
+        Ok(Engine::client(connection))
     }
 
     /// Shakes hands over a socket to the host of this name, and waits for that: in a coroutine, or in a thread of
@@ -109,7 +114,7 @@ impl ClientTls {
     /// # Errors
     /// Of the socket; and `InvalidData` if the server is not who it should be.
     pub fn connect<S: Read + Write>(&self, host: &str, socket: S) -> io::Result<TlsStream<S>> {
-        TlsStream::new(self.layer(host)?, socket)
+        TlsStream::new(self.engine(host)?, socket)
     }
 }
 

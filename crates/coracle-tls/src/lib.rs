@@ -32,6 +32,7 @@
 //! used is a feature: `ring`, which is the default, or `aws-lc-rs`.
 
 mod client;
+mod engine;
 mod identity;
 mod layer;
 mod names;

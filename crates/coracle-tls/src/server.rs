@@ -6,6 +6,7 @@
 //!   SNI ───────────┴──► the first identity that is for the name, and whose key the client can check
 //! ```
 
+use crate::engine::Engine;
 use crate::identity::wrong;
 use crate::provider::{provider, ticketer};
 use crate::{Identity, Roots, TlsLayer, TlsStream, TlsVersion};
@@ -186,7 +187,7 @@ impl ServerTls {
     /// For a connection that begins now: [`Conn::push_layer`](coracle_net::Conn::push_layer) or
     /// [`Secure`](crate::Secure). Nothing is allocated before the client has said something.
     pub fn layer(&self) -> TlsLayer {
-        TlsLayer::server(self.clone(), self.current())
+        TlsLayer::new(self.engine())
     }
 
     /// Shakes hands over a socket, or whatever else is read and written, and waits for that: in a coroutine, or in
@@ -219,7 +220,11 @@ impl ServerTls {
     /// # Errors
     /// Of the socket; and `InvalidData` if the client does not speak TLS, or refuses.
     pub fn accept<S: Read + Write>(&self, socket: S) -> io::Result<TlsStream<S>> {
-        TlsStream::new(self.layer(), socket)
+        TlsStream::new(self.engine(), socket)
+    }
+
+    fn engine(&self) -> Engine {
+        Engine::server(self.clone(), self.current())
     }
 
     /// How many handshakes are under way.

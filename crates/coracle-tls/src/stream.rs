@@ -1,7 +1,7 @@
 //! TLS over anything that is read and written: a socket of a coroutine's, or of std's.
 
-use crate::{Session, TlsLayer};
-use coracle_net::{Buffer, Layer};
+use crate::Session;
+use crate::engine::Engine;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -24,31 +24,33 @@ const WRITE_BYTES: usize = 64 << 10;
 /// stream does not.
 pub struct TlsStream<S> {
     socket: S,
-    layer: TlsLayer,
+    engine: Engine,
     /// What came and is not a whole record.
-    wire: Buffer,
-    plain: Buffer,
+    wire: Vec<u8>,
+    /// What is decrypted, of which so much was read.
+    plain: Vec<u8>,
+    read: usize,
     /// What is encrypted and not written, because the socket has failed before.
     out: Vec<u8>,
-    /// How much to read next.
+    /// How much to ask the socket for next.
     ask: usize,
     closed: bool,
 }
 
 impl<S: Read + Write> TlsStream<S> {
-    pub(crate) fn new(layer: TlsLayer, socket: S) -> io::Result<TlsStream<S>> {
-        let (wire, plain) = (Buffer::new(), Buffer::new());
+    pub(crate) fn new(engine: Engine, socket: S) -> io::Result<TlsStream<S>> {
         let mut stream = TlsStream {
             socket,
-            layer,
-            wire,
-            plain,
+            engine,
+            wire: Vec::new(),
+            plain: Vec::new(),
+            read: 0,
             out: Vec::new(),
             ask: FIRST_READ_BYTES,
             closed: false,
         };
         stream.decode()?;
-        while !stream.layer.is_ready() {
+        while !stream.engine.is_ready() {
             stream.fill()?;
         }
         Ok(stream)
@@ -56,7 +58,7 @@ impl<S: Read + Write> TlsStream<S> {
 
     /// What was agreed upon.
     pub fn session(&self) -> &Arc<Session> {
-        self.layer.session().expect("the handshake is done")
+        self.engine.session().expect("the handshake is done")
     }
 
     /// The socket. What is read or written there is not encrypted.
@@ -70,35 +72,35 @@ impl<S: Read + Write> TlsStream<S> {
     /// Of the socket.
     pub fn close(&mut self) -> io::Result<()> {
         if !std::mem::replace(&mut self.closed, true) {
-            self.layer.end(&mut self.out);
+            self.engine.end(&mut self.out);
         }
         self.send()?;
         self.socket.flush()
     }
 
-    /// Gets more from the socket and through the layer.
+    /// Gets more from the socket, and decrypts it.
     fn fill(&mut self) -> io::Result<()> {
-        let count = loop {
-            match self.socket.read(self.wire.reserve(self.ask)) {
+        let before = self.wire.len();
+        self.wire.resize(before + self.ask, 0);
+        let got = loop {
+            match self.socket.read(&mut self.wire[before..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(count) => break count,
-                Err(error) => {
-                    self.wire.commit(0);
-                    return Err(error);
-                }
+                got => break got,
             }
         };
-        self.wire.commit(count);
-        self.ask = if count == self.ask { READ_BYTES } else { FIRST_READ_BYTES };
-        if count == 0 {
-            self.layer.wire_ended(self.wire.len())?;
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        self.wire.truncate(before + *got.as_ref().unwrap_or(&0));
+        match got? {
+            0 => return Err(self.engine.cut_off()),
+            count => self.ask = if count == self.ask { READ_BYTES } else { FIRST_READ_BYTES },
         }
         self.decode()
     }
 
     fn decode(&mut self) -> io::Result<()> {
-        let decoded = self.layer.receive(&mut self.wire, &mut self.plain, &mut self.out);
+        let plain = &mut self.plain;
+        let mut take = |piece: &[u8]| plain.extend_from_slice(piece);
+        let (taken, decoded) = self.engine.receive(&self.wire, &mut take, &mut self.out, b"");
+        self.wire.drain(..taken);
         if self.closed {
             self.out.clear(); // we have nothing more to say
         }
@@ -110,16 +112,20 @@ impl<S: Read + Write> TlsStream<S> {
         while !self.out.is_empty() {
             match self.socket.write(&self.out) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) if count == self.out.len() => self.out.clear(),
                 Ok(count) => _ = self.out.drain(..count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        if self.out.capacity() > READ_BYTES {
-            self.out = Vec::new();
-        }
+        shrink(&mut self.out);
         Ok(())
+    }
+}
+
+/// Gives back what a stream that waits need not have.
+fn shrink(buffer: &mut Vec<u8>) {
+    if buffer.is_empty() && buffer.capacity() > FIRST_READ_BYTES {
+        *buffer = Vec::new();
     }
 }
 
@@ -128,19 +134,22 @@ impl<S: Read + Write> Read for TlsStream<S> {
         if buf.is_empty() {
             return Ok(0);
         }
-        while self.plain.is_empty() {
-            if self.layer.has_ended() {
+        while self.read == self.plain.len() {
+            if self.engine.has_ended() {
                 return Ok(0);
             }
-            self.plain = Buffer::new();
-            if self.wire.is_empty() {
-                self.wire = Buffer::new();
+            self.plain.clear();
+            self.read = 0;
+            if self.ask == FIRST_READ_BYTES {
+                shrink(&mut self.plain);
+                shrink(&mut self.wire);
             }
             self.fill()?;
         }
-        let count = buf.len().min(self.plain.len());
-        buf[..count].copy_from_slice(&self.plain.unread()[..count]);
-        self.plain.consume(count);
+        let unread = &self.plain[self.read..];
+        let count = buf.len().min(unread.len());
+        buf[..count].copy_from_slice(&unread[..count]);
+        self.read += count;
         Ok(count)
     }
 }
@@ -151,7 +160,7 @@ impl<S: Read + Write> Write for TlsStream<S> {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         self.send()?;
-        let taken = self.layer.send(&buf[..buf.len().min(WRITE_BYTES)], &mut self.out)?;
+        let taken = self.engine.send(&buf[..buf.len().min(WRITE_BYTES)], &mut self.out)?;
         // Taken is taken, and cannot be told again: an error of the socket is told by the next call.
         match self.send() {
             Err(error) if taken == 0 => Err(error),
@@ -167,6 +176,17 @@ impl<S: Read + Write> Write for TlsStream<S> {
 
 impl<S> fmt::Debug for TlsStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("session", &self.layer.session()).finish_non_exhaustive()
+        f.debug_struct("TlsStream").field("session", &self.engine.session()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m1_stream_goes_where_its_socket_goes() {
+        fn is_send<T: Send>() {}
+        is_send::<TlsStream<std::net::TcpStream>>();
     }
 }

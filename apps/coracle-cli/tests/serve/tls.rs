@@ -175,9 +175,15 @@ pub(crate) fn m2_hosts_have_their_certificates_and_clients_theirs(backend: &str)
         return;
     }
     let dir = site();
-    make(&dir, "ahab", "ahab");
+    make(&dir, "crew", "crew");
+    dir.write("extensions", "subjectAltName=DNS:ahab\n");
+    openssl(&dir, "req -newkey rsa:2048 -nodes -subj /CN=ahab -keyout ahab.key -out ahab.csr");
+    openssl(
+        &dir,
+        "x509 -req -in ahab.csr -CA crew.pem -CAkey crew.key -CAcreateserial -days 30 -extfile extensions -out ahab.pem",
+    );
     let config = "[site]\ndirectory = \"site\"\n[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
-                  client_roots = \"ahab.pem\"\nclient_certificates = \"allow\"\nhsts_seconds = 600\n\
+                  client_roots = \"crew.pem\"\nclient_certificates = \"allow\"\nhsts_seconds = 600\n\
                   [[tls.identity]]\ncertificate = \"b.pem\"\nkey = \"b.key\"\n";
     dir.write("coracle.toml", config);
     let server = serve(backend, &["--config", &path(&dir, "coracle.toml")]);
@@ -283,7 +289,7 @@ pub(crate) fn m2_check_says_what_is_wrong_with_a_file(_backend: &str) {
     dir.write("password", "secret\n");
     dir.write("wrong-password", "guess\n");
     openssl(&dir, "x509 -in a.pem -outform der -out a.der");
-    openssl(&dir, "x509 -req -in c.csr -CA root.pem -CAkey root.key -days -2 -out expired.pem");
+    openssl(&dir, "x509 -req -in c.csr -CA root.pem -CAkey root.key -days -1 -out expired.pem");
     assert!(check(&dir, "certificate = \"chain.pem\"\nkey = \"c.key\"\n").0);
     let encrypted = "certificate = \"a.pem\"\nkey = \"encrypted.key\"\n";
     let (fine, said) = check(&dir, &format!("{encrypted}key_password_file = \"password\"\n"));
