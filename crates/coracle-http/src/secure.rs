@@ -87,33 +87,35 @@ pub(crate) fn connection(
     peer: &Address,
 ) -> impl Protocol + use<> {
     let (service, peer) = (shared.service(), peer.clone());
-    match shared.addresses.admit(&peer) {
-        Seat::None => Entry { secure: None, refused: Some(service) },
+    let secure = match shared.addresses.admit(&peer) {
+        Seat::None => None,
         seat => {
+            let service = service.clone();
             let make = move |session: Arc<Session>| {
                 Seated::new(service.h1(Peer::secure(&peer, session)), seat)
             };
-            let layer = tls.layer().plain_answer(PLAIN);
-            Entry { secure: Some(Secure::new(layer, make)), refused: None }
+            Some(Secure::new(tls.layer().plain_answer(PLAIN), make))
         }
-    }
+    };
+    Entry { secure, service }
 }
 
 /// A connection until its handshake is done, or one for which there is no seat: it is not worth a handshake.
 struct Entry<S> {
     secure: Option<S>,
-    refused: Option<Service>,
+    service: Service,
 }
 
 impl<S: Protocol> Protocol for Entry<S> {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        match (&mut self.secure, self.refused.take()) {
-            (Some(secure), _) => return secure.on_open(conn),
-            (None, Some(service)) => service.note_turned_away(conn),
-            (None, None) => {}
+        match &mut self.secure {
+            Some(secure) => secure.on_open(conn),
+            None => {
+                self.service.note_turned_away(conn);
+                conn.close();
+                Ok(())
+            }
         }
-        conn.close();
-        Ok(())
     }
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
@@ -130,8 +132,10 @@ impl<S: Protocol> Protocol for Entry<S> {
         self.secure.as_mut().map_or(Ok(()), |secure| secure.on_end(conn))
     }
 
-    fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.secure.as_mut().map_or(Ok(()), |secure| secure.on_shutdown(conn))
+    /// Who shakes hands has come to ask something, and may still do so once.
+    fn on_shutdown(&mut self, _conn: &mut Conn<'_>) -> io::Result<()> {
+        self.service.begin_to_stop();
+        Ok(())
     }
 
     fn on_close(&mut self, reason: &Reason) {

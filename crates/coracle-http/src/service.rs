@@ -114,6 +114,12 @@ impl Service {
         self.site.note_turned_away(conn.lp().now(), peer);
     }
 
+    /// The server is about to stop: no connection is kept.
+    #[cfg(feature = "tls")]
+    pub(crate) fn begin_to_stop(&self) {
+        self.site.stopping.set(true);
+    }
+
     /// Has connections that become another protocol's counted on.
     pub(crate) fn count_addresses(&self, addresses: &Arc<PerAddress>) {
         let _ = self.site.addresses.set(Arc::clone(addresses));

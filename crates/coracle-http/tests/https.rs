@@ -377,6 +377,27 @@ fn q4_stopping_server_finishes_what_is_under_way_behind_tls() {
 }
 
 #[test]
+fn q4_stopping_server_answers_who_is_shaking_hands() {
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let running =
+            server(backend, &tls).drain(PATIENCE).start(|_: &Request<'_>| "ahoy").unwrap();
+        let socket = socket(address(&running));
+        while running.handle().stats().opened == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        running.stop();
+        thread::sleep(Duration::from_millis(20)); // so that it most likely has begun to
+        let mut stream = BufReader::new(client(&identity).connect("localhost", socket).unwrap());
+        let (head, body) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(body, b"ahoy");
+        assert!(head.to_ascii_lowercase().contains("connection: close"), "{head}");
+        running.join().unwrap();
+    }
+}
+
+#[test]
 fn k4_client_talks_by_wss() {
     for backend in BACKENDS {
         let identity = identity();

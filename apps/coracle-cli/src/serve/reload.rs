@@ -1,7 +1,7 @@
 //! SIGHUP: the configuration is read again, and the access log opened anew.
 //!
-//! Sites change from the next request on, limits, time-outs and certificates from the next connection on; where it listens and
-//! with how many threads does not.
+//! Sites change from the next request on; limits, time-outs and certificates from the next connection on; where it
+//! listens and with how many threads does not.
 //!
 //! A configuration that is wrong is refused: the log says why, and the old one stays.
 

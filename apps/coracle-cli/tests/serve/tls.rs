@@ -180,7 +180,8 @@ pub(crate) fn m2_hosts_have_their_certificates_and_clients_theirs(backend: &str)
     openssl(&dir, "req -newkey rsa:2048 -nodes -subj /CN=ahab -keyout ahab.key -out ahab.csr");
     openssl(
         &dir,
-        "x509 -req -in ahab.csr -CA crew.pem -CAkey crew.key -CAcreateserial -days 30 -extfile extensions -out ahab.pem",
+        "x509 -req -in ahab.csr -CA crew.pem -CAkey crew.key -CAcreateserial -days 30 \
+         -extfile extensions -out ahab.pem",
     );
     let config = "[site]\ndirectory = \"site\"\n[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
                   client_roots = \"crew.pem\"\nclient_certificates = \"allow\"\nhsts_seconds = 600\n\
