@@ -16,8 +16,11 @@ use std::time::Duration;
 pub struct TlsLayer {
     engine: Engine,
     plain_answer: &'static [u8],
-    ready: Option<Box<dyn FnOnce(&Arc<Session>)>>,
+    ready: Option<Box<Ready>>,
 }
+
+/// Something to be called when the handshake is done.
+type Ready = dyn FnOnce(&Arc<Session>);
 
 impl TlsLayer {
     pub(crate) fn new(engine: Engine) -> TlsLayer {

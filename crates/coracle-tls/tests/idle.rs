@@ -88,7 +88,7 @@ fn m1_idle_connection_is_small_and_a_silent_one_smaller() {
         run_until(&lp, || opened.get() == expected);
         sockets
     };
-    // Connections that have shaken hands and been answered once, 20000 bytes.
+    // Connections that have shaken hands and been answered once, 10000 bytes.
     let idle = |count: usize| {
         let client = client.clone();
         let (tell, told) = mpsc::channel();
@@ -96,7 +96,7 @@ fn m1_idle_connection_is_small_and_a_silent_one_smaller() {
             for _ in 0..count {
                 let mut stream =
                     client.connect("localhost", TcpStream::connect(address).unwrap()).unwrap();
-                let mut content = vec![7; 20_000];
+                let mut content = vec![7; 10_000];
                 stream.write_all(&content).unwrap();
                 stream.read_exact(&mut content).unwrap();
                 tell.send(stream).unwrap();

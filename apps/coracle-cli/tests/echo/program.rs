@@ -143,6 +143,7 @@ impl Program {
     }
 
     /// The next address that it says it listens on.
+    #[allow(dead_code)] // not in all suites
     pub(crate) fn next_address(&mut self) -> String {
         loop {
             let mut line = String::new();

@@ -263,8 +263,8 @@ impl Layers {
             }
             any = true;
         }
-        if layer.has_ended() {
-            *input = Buffer::new();
+        if layer.has_ended() || input.is_empty() {
+            *input = Buffer::new(); // who is idle holds nothing
         }
         input.settle();
         Ok(any)
@@ -510,6 +510,9 @@ impl Link {
             && (!state.paused.intersects(Pause::HOLDING) || state.is_starved())
             && !state.is_handed_over();
         drop(state);
+        if self.input.len() == 0 {
+            self.input.take(); // as above
+        }
         let waiting = waiting + self.input.len();
         if waiting > self.service.settings.limit_input_bytes && is_judged {
             return self.abort_now(lp, Reason::InputLimit);
