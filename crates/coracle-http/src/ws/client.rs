@@ -161,8 +161,8 @@ impl Client {
     /// - Of connecting: `ConnectionRefused`, and what else there is.
     /// - `InvalidData` if the answer is no WebSocket, or not the one that was asked for; the text says why.
     /// - `TimedOut` if it takes too long; `ECANCELED`.
-    /// - `Unsupported` for `wss` without the feature `tls`. With it, the certificate is checked by
-    ///   [`tls`](Client::tls), or whom the system trusts.
+    /// - `Unsupported` for `wss` without the feature `tls`. With it, `InvalidData` if the server is not who it
+    ///   should be, as the system has it, or `Client::tls`.
     pub fn connect(self) -> io::Result<WebSocket> {
         if self.tls {
             let layer = self.layer()?;
