@@ -510,9 +510,6 @@ impl Link {
             && (!state.paused.intersects(Pause::HOLDING) || state.is_starved())
             && !state.is_handed_over();
         drop(state);
-        if self.input.len() == 0 {
-            self.input.take(); // as above
-        }
         let waiting = waiting + self.input.len();
         if waiting > self.service.settings.limit_input_bytes && is_judged {
             return self.abort_now(lp, Reason::InputLimit);
