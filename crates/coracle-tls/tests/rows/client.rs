@@ -252,6 +252,11 @@ impl<'a> Client<'a> {
         Ok(plain.take_exact(count).unwrap_or_default().to_vec())
     }
 
+    /// How much is decrypted and not taken.
+    pub(crate) fn plain_len(&self) -> usize {
+        self.plain.borrow().len()
+    }
+
     /// Says the end.
     pub(crate) fn end(&self) {
         let mut wire = Vec::new();
