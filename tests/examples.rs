@@ -335,8 +335,7 @@ fn m3_https_leads_there_and_has_a_new_certificate_while_it_serves() {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let roots = Roots::identity(&Identity::from_files(&certificate, &key).unwrap()).unwrap();
-        ClientTls::new(ClientSettings::trusting(roots)).unwrap()
+        Roots::identity(&Identity::from_files(&certificate, &key).unwrap()).unwrap()
     };
     let old = renew();
     let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
@@ -347,7 +346,9 @@ fn m3_https_leads_there_and_has_a_new_certificate_while_it_serves() {
     let told = ask(&plain, "GET /a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let port = secure.rsplit_once(':').unwrap().1;
     assert!(told.contains(&format!("location: https://localhost:{port}/a\r\n")), "{told}");
-    let connect = |tls: &ClientTls| {
+    // A new client each time: one that comes back goes on with its session, whatever the certificate is now.
+    let connect = |roots: &Roots| {
+        let tls = ClientTls::new(ClientSettings::trusting(roots.clone())).unwrap();
         let stream = TcpStream::connect(&secure).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         tls.connect("localhost", stream)

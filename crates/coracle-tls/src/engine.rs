@@ -35,6 +35,9 @@ const CONTENT_HANDSHAKE: u8 = 22;
 /// After how much that came it is seen whether more is wanted.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// How much rustls keeps to receive into, whatever comes.
+const KEPT_BYTES: usize = 4 << 10;
+
 /// One side of a connection.
 pub(crate) struct Engine {
     state: State,
@@ -116,6 +119,10 @@ impl Engine {
         }
         if let State::Open(connection) = &mut self.state {
             flush(connection, reply); // an alert too, if it has failed
+            if taken > KEPT_BYTES {
+                // It gives back what a long record took when it is about to read the next one.
+                let _ = connection.read_tls(&mut Nothing);
+            }
         }
         if result.is_err() {
             self.state = State::Over;
@@ -268,6 +275,15 @@ fn flush(connection: &mut Connection, out: &mut Vec<u8>) {
         if !connection.write_tls(out).is_ok_and(|written| written > 0) {
             break;
         }
+    }
+}
+
+/// A socket that has nothing now.
+struct Nothing;
+
+impl io::Read for Nothing {
+    fn read(&mut self, _buf: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
     }
 }
 
