@@ -23,6 +23,8 @@ pub(super) struct TlsSetup {
     pub(super) settings: ServerSettings,
     /// Where those are listened to who come without.
     pub(super) redirect: Vec<String>,
+    /// Whether a certificate was made by this process.
+    pub(super) self_signed: bool,
     hsts: Option<(Duration, bool)>,
 }
 
@@ -30,7 +32,7 @@ impl TlsSetup {
     fn new(identities: Vec<Identity>) -> TlsSetup {
         let settings =
             ServerSettings { identities, ..ServerSettings::default() }.speaking(http::ALPN);
-        TlsSetup { settings, redirect: Vec::new(), hsts: None }
+        TlsSetup { settings, redirect: Vec::new(), self_signed: false, hsts: None }
     }
 
     /// Of the table in the file, whose paths begin at `base`.
@@ -86,6 +88,7 @@ impl TlsSetup {
             );
         }
         let mut setup = TlsSetup::new(identities);
+        setup.self_signed = tls.self_signed;
         for address in &tls.redirect {
             if let Err(error) = address.get_ref().as_str().to_addresses() {
                 mistakes.add(address.span(), error.to_string());
@@ -140,6 +143,7 @@ impl TlsSetup {
             (None, Some(identity)) => TlsSetup::new(vec![identity]),
             (setup, None) => return Ok(setup),
         };
+        setup.self_signed = arguments.self_signed;
         if !arguments.tls_redirect.is_empty() {
             setup.redirect.clone_from(&arguments.tls_redirect);
         }
