@@ -62,9 +62,9 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     if let (Some(processes), false) = (setup.options.processes, is_worker) {
         // So that what cannot be served is told here, and once.
         whole::app(&setup, &Welcome::default(), None, https_port)?;
-        if arguments.self_signed {
+        if setup.tls.as_ref().is_some_and(|tls| tls.self_signed) {
             let text =
-                "--self-signed is for one process: each of several would have its own certificate";
+                "a self-signed certificate is for one process: each of several would make its own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         if let Some(tls) = setup.tls.as_ref().filter(|tls| !tls.redirect.is_empty()) {
