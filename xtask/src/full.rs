@@ -31,8 +31,8 @@ pub(crate) struct Settings {
     /// Only steps whose name contains this; the page is then not written.
     #[arg(long)]
     only: Option<String>,
-    /// Without the steps of these names; the page says so.
-    #[arg(long, value_delimiter = ',')]
+    /// Without the step of this name (several times); the page says so.
+    #[arg(long)]
     without: Vec<String>,
 }
 

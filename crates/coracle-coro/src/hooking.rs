@@ -71,6 +71,17 @@ fn set_unhooked(change: impl FnOnce(u32) -> u32) -> u32 {
     })
 }
 
+/// Whether others have something to do in this turn of the loop, so that what is asked of the kernel goes together
+/// with what they ask of it.
+#[inline]
+pub fn is_shared_turn() -> bool {
+    current::with(|frame| {
+        frame.is_some_and(|frame| {
+            frame.lp().has_more_completions() || !frame.scheduler().has_nobody_ready()
+        })
+    })
+}
+
 /// Whether every wait of this coroutine fails, because it is cancelled.
 #[inline]
 pub fn is_cancelled() -> bool {

@@ -1,6 +1,6 @@
 //! Where a task keeps its coroutine while that does not run.
 
-use coracle_stack::Coroutine;
+use coracle_stack::Seated;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 /// A coroutine or none; none while it is lent to somebody who runs it. A `RefCell` without a count, in half the
 /// room.
 #[derive(Default)]
-pub(crate) struct Kept(Cell<Option<Coroutine<(), (), ()>>>);
+pub(crate) struct Kept(Cell<Option<Seated<(), (), ()>>>);
 
 impl Kept {
     /// Takes it out until the result is dropped. None if it is lent to somebody else.
@@ -18,7 +18,7 @@ impl Kept {
     }
 
     /// Takes it out for good.
-    pub(crate) fn take(&self) -> Option<Coroutine<(), (), ()>> {
+    pub(crate) fn take(&self) -> Option<Seated<(), (), ()>> {
         self.0.take()
     }
 }
@@ -26,11 +26,11 @@ impl Kept {
 /// See [`Kept::borrow_mut`].
 pub(crate) struct Lent<'a> {
     kept: &'a Kept,
-    coroutine: ManuallyDrop<Option<Coroutine<(), (), ()>>>,
+    coroutine: ManuallyDrop<Option<Seated<(), (), ()>>>,
 }
 
 impl Deref for Lent<'_> {
-    type Target = Option<Coroutine<(), (), ()>>;
+    type Target = Option<Seated<(), (), ()>>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -64,12 +64,12 @@ mod tests {
         let kept = Kept::default();
         assert!(kept.borrow_mut().is_none());
         let stack = Pool::new().unwrap().take(StackSize::SMALL).unwrap();
-        *kept.borrow_mut() = Some(Coroutine::new(stack, |_: &Yielder<(), ()>, ()| ()));
+        *kept.borrow_mut() = Some(Seated::new(stack, |_: &Yielder<(), ()>, ()| ()));
         let mut first = kept.borrow_mut();
         assert!(first.is_some() && kept.borrow_mut().is_none());
         assert!(first.as_mut().unwrap().resume(()).as_return().is_some());
         drop(first);
-        assert!(kept.borrow_mut().as_ref().is_some_and(Coroutine::is_done));
+        assert!(kept.borrow_mut().as_ref().is_some_and(|coroutine| coroutine.is_done()));
         assert!(kept.take().is_some() && kept.borrow_mut().is_none());
     }
 }

@@ -102,7 +102,7 @@ where
     }
 }
 
-/// Looks for a deadlock whenever the loop is about to sleep, until it is dropped.
+/// Looks for a deadlock whenever the loop is about to sleep with nothing to wait for, until it is dropped.
 struct Looking<'a>(&'a Loop, Hook);
 
 impl Looking<'_> {
@@ -113,7 +113,7 @@ impl Looking<'_> {
                 scheduler.look_for_deadlock(lp);
             }
         };
-        Looking(lp, lp.on_turn(HookKind::Idle, look))
+        Looking(lp, lp.on_turn(HookKind::Stuck, look))
     }
 }
 

@@ -32,7 +32,7 @@ use crate::task::{Key, Listed, Sent, Stamps, State, Task};
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Clock, Loop, LoopHandle};
-use coracle_stack::{Coroutine, CoroutineResult, Pool, Stack, StackSize};
+use coracle_stack::{CoroutineResult, Pool, Seated, Stack, StackSize};
 use slotmap::SlotMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -43,6 +43,9 @@ use std::time::Instant;
 
 /// How many coroutines and futures one turn of the loop runs.
 const RESUMES_PER_TURN: usize = 1024;
+
+/// Between so many of them it is looked whether a timer is late, so that the others have to wait for the next turn.
+const RESUMES_PER_LOOK: usize = 4;
 
 /// How many tasks that are over are kept for the next who is spawned.
 const LIMIT_SPARE_TASKS: usize = 1024;
@@ -370,6 +373,9 @@ impl Scheduler {
         let mut left = RESUMES_PER_TURN;
         while left > 0 {
             left -= 1;
+            if left % RESUMES_PER_LOOK == 0 && lp.has_late_timer() {
+                break;
+            }
             if self.is_forked() {
                 return; // one of them has forked, and this is the copy
             }
@@ -467,7 +473,7 @@ impl Scheduler {
         &self,
         lp: &Loop,
         task: Listed,
-        place: &mut Option<Coroutine<(), (), ()>>,
+        place: &mut Option<Seated<(), (), ()>>,
     ) -> io::Result<()> {
         match place {
             Some(former) if former.stack().size() == task.size.get() && !task.has_name() => {
@@ -483,11 +489,11 @@ impl Scheduler {
         &self,
         lp: &Loop,
         task: Listed,
-        place: &mut Option<Coroutine<(), (), ()>>,
+        place: &mut Option<Seated<(), (), ()>>,
     ) -> io::Result<()> {
         *place = None;
         let stack = self.take_stack(&task)?;
-        *place = Some(Coroutine::new(stack, current::body(self, lp, task)));
+        *place = Some(Seated::new(stack, current::body(self, lp, task)));
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use crate::scheduler::Scheduler;
 use crate::task::{Key, Task};
 use crate::waiter::Woken;
 use crate::way::Way;
-use coracle_loop::LoopHandle;
+use coracle_loop::{Loop, LoopHandle};
 use slotmap::{Key as _, KeyData};
 use std::fmt;
 use std::panic::Location;
@@ -299,6 +299,23 @@ impl Sleeper {
             self.tell(ticket);
         }
         first
+    }
+
+    /// The time of the wait with this ticket is over: the coroutine goes on at once, ahead of those who are ready,
+    /// for it has waited long enough. Only for what the loop itself calls, with nothing borrowed: a timer.
+    pub(crate) fn time_out_now(&self, lp: &Loop, ticket: u64) {
+        if !self.end(ticket, Woken::TimedOut) {
+            return;
+        }
+        match &self.home {
+            Home::Loop { handle, task, .. } if handle.is_of(lp) => {
+                // SAFETY: as in `tell`.
+                if let Some(task) = unsafe { task.load(Ordering::Relaxed).as_ref() } {
+                    task.go_on_now(lp, ticket);
+                }
+            }
+            _ => self.tell_elsewhere(ticket),
+        }
     }
 
     /// The wait with this ticket was ended by who calls: has the one who waits go on.

@@ -16,7 +16,7 @@ use crate::leak::leak;
 use crate::sleeper::Sleeper;
 use crate::sync::failure::late;
 use crate::waits_for::WaitsFor;
-use coracle_loop::Loop;
+use coracle_loop::{Loop, Timer};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -191,10 +191,20 @@ impl Waiter {
 
     #[inline(never)]
     fn wait_until(&self, frame: &Frame, limit: Instant) {
-        let waker = self.waker();
-        let timer = current_loop().at(limit, move |_| waker.time_out());
+        let timer = self.set_timer(limit);
         frame.wait(self.ticket, self.waits_for);
         timer.cancel();
+    }
+
+    /// A function of its own, so that no loop is kept alive by who waits.
+    fn set_timer(&self, limit: Instant) -> Timer {
+        let waker = self.waker();
+        let lp = current_loop();
+        if limit > lp.now() {
+            lp.at(limit, move |lp| waker.sleeper.time_out_now(lp, waker.ticket))
+        } else {
+            lp.at(limit, move |_| waker.time_out()) // others have a turn before
+        }
     }
 
     #[cold]

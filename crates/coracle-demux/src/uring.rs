@@ -93,6 +93,8 @@ pub(crate) struct Uring {
     with_kernel: usize,
     /// Awaited receives, which are in its hands, too.
     awaited: usize,
+    /// Connects that it was given since it was last entered.
+    connects: u32,
     buffers: BufferRing,
     lent: Rc<LentPool>,
     resident: Resident,
@@ -201,6 +203,7 @@ impl Uring {
             resident: Resident::default(),
             with_kernel: 0,
             awaited: 0,
+            connects: 0,
             buffers,
             lent,
             carrier: Carrier::new(),
@@ -329,6 +332,7 @@ impl Uring {
 
     /// Hands over what is queued, and waits for a completion if `timeout` allows it.
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.connects = 0;
         let entered = match timeout {
             Some(Duration::ZERO) => {
                 let queue = self.ring.submission();
@@ -542,6 +546,7 @@ impl Demux for Uring {
                 self.start_message(socket, operation)
             }
             Operation::Shutdown { socket, how } => self.start_shutdown(socket, how),
+            Operation::Connect { socket, .. } => self.start_connect(socket, operation),
             Operation::Close { handle } => self.start_close(handle, operation),
             Operation::Open { .. } => self.start_open(operation),
             Operation::ChildExit { pid } => self.start_child_exit(pid, operation),

@@ -69,6 +69,12 @@ impl Facts {
         self.0 & (KNOWN | NONBLOCKING | CONNECTED) == KNOWN | CONNECTED
     }
 
+    /// The same for a send.
+    #[inline]
+    pub(crate) fn is_tcp_guest(self) -> bool {
+        self.0 & (KNOWN | NONBLOCKING | TCP | CONNECTED) == KNOWN | TCP | CONNECTED
+    }
+
     /// Whether a read would find nothing, unless something has come meanwhile, and the user wants to wait for
     /// that.
     pub(crate) fn is_drained(self) -> bool {

@@ -4,6 +4,7 @@
 use crate::cache;
 use crate::fork;
 use crate::gate;
+use crate::guest;
 use crate::settings::Settings;
 use crate::sleep;
 use crate::status::{self, Status};
@@ -62,14 +63,15 @@ pub unsafe fn enable() {
 /// As [`enable`], with [`Settings`] of one's own. Those of the last call count.
 ///
 /// # Safety
-/// As [`enable`]; with [`sleeping`](Settings::sleeping), for `nanosleep`, `usleep` and `sleep` as well.
+/// As [`enable`]; with [`sleeping`](Settings::sleeping), for `nanosleep`, `usleep` and `sleep` as well, and with
+/// [`sending`](Settings::sending), for sends that find room.
 ///
 /// # Panics
 /// As [`enable`].
 ///
 /// ```no_run
 /// // SAFETY: nothing in this program sleeps with a lock.
-/// unsafe { coracle_hook::enable_with(coracle_hook::Settings { sleeping: true }) };
+/// unsafe { coracle_hook::enable_with(coracle_hook::Settings { sleeping: true, ..Default::default() }) };
 /// ```
 #[track_caller]
 pub unsafe fn enable_with(settings: Settings) {
@@ -86,6 +88,7 @@ pub unsafe fn enable_with(settings: Settings) {
     coracle_loop::on_change_of_owner(cache::forget);
     fork::watch();
     sleep::set_sleeping(settings.sleeping);
+    guest::set_sending(settings.sending);
     gate::set_enabled(true);
     tracing::info!("hooks are enabled, by {by}: blocking calls of coroutines park them");
 }

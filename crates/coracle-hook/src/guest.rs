@@ -13,9 +13,20 @@ use crate::raw::{self, Answer, Kind};
 use crate::seats;
 use coracle_coro::hooking::{self, Number};
 use coracle_loop::demux::AcceptPlace;
-use libc::{c_int, c_void, sockaddr, socklen_t};
+use libc::{MSG_NOSIGNAL, c_int, c_void, sockaddr, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Whether sends are handed over with those of others: see [`Settings`](crate::Settings::sending).
+static SENDING: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn set_sending(on: bool) {
+    SENDING.store(on, Ordering::Relaxed);
+}
+
+/// A longer send is copied for so long that the call itself does not count.
+const LONGEST_SEND: usize = 16 << 10;
 
 /// recv(2) without flags.
 ///
@@ -37,6 +48,40 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     gate::note_wait();
     // SAFETY: a socket, as far as is known; the loop finds out if not.
     answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
+}
+
+/// send(2): as much as there is room for.
+///
+/// # Safety
+/// As send(2).
+#[inline]
+pub(crate) unsafe fn send(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> Option<Answer> {
+    let facts = cache::facts(fd);
+    if !facts.is_tcp_guest()
+        || flags & !MSG_NOSIGNAL != 0
+        || len == 0
+        || len > LONGEST_SEND
+        || bytes.is_null()
+        || bytes::is_standard(fd)
+        || !SENDING.load(Ordering::Relaxed)
+        || !hooking::is_on_uring()
+        || !hooking::is_shared_turn()
+    {
+        return None;
+    }
+    // SAFETY: the caller's bytes, which stay as they are until this returns.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    // SAFETY: as above.
+    let sent = answer(fd, unsafe { number(fd).send(bytes, timeout(fd, facts, false)) });
+    if sent == Some(Err(libc::EPIPE)) && flags & MSG_NOSIGNAL == 0 {
+        raw::raise(libc::SIGPIPE); // the loop sends without it
+    }
+    sent
 }
 
 /// connect(2), to an address of IP.

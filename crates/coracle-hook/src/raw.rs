@@ -63,6 +63,13 @@ pub(crate) fn is_on_signal_stack() -> bool {
     answer.is_ok() && now.ss_flags & libc::SS_ONSTACK != 0
 }
 
+/// Sends a signal to this thread.
+pub(crate) fn raise(signal: c_int) {
+    let own = |number| plain(number, []).unwrap_or(0) as usize;
+    let _ =
+        plain(libc::SYS_tgkill, [own(libc::SYS_getpid), own(libc::SYS_gettid), signal as usize]);
+}
+
 /// Whether the user has made the descriptor non-blocking.
 pub(crate) fn is_nonblocking(fd: c_int) -> Result<bool, c_int> {
     let flags = plain(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize])?;

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
+use crate::guest;
 use crate::raw::{self, Answer, call, settle};
 use crate::receive::{Stretches, header_of};
 use crate::wait::Patience;
@@ -61,7 +62,14 @@ unsafe fn send_from(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> Answer {
-    send_all(fd, len, flags, |done, flags| {
+    // SAFETY: the caller's bytes.
+    let first = if to.is_null() { unsafe { guest::send(fd, bytes, len, flags) } } else { None };
+    let begun = match first {
+        Some(Ok(count)) if (count as usize) < len => count as usize,
+        Some(answer) => return answer,
+        None => 0,
+    };
+    send_rest(fd, len, flags, begun, |done, flags| {
         let rest = bytes.addr().wrapping_add(done);
         let arguments = [fd as usize, rest, len - done, flags as usize, to.addr(), to_len as usize];
         // SAFETY: the caller's pointers; `done` bytes are sent, and the rest is there.
@@ -69,22 +77,32 @@ unsafe fn send_from(
     })
 }
 
-/// Sends as often as it takes. On io_uring, too, the call is tried, and not given to the loop: who has room does
-/// not expect others to run meanwhile. OpenSSL sends an alert between an error and the look at its thread's list
-/// of them.
-///
-/// `attempt` is given how many bytes are sent already, and flags.
+/// Sends as often as it takes. `attempt` is given how many bytes are sent already, and flags.
 fn send_all(
     fd: c_int,
     len: usize,
     flags: c_int,
+    attempt: impl FnMut(usize, c_int) -> Answer,
+) -> Answer {
+    send_rest(fd, len, flags, 0, attempt)
+}
+
+/// The same when a part was sent already.
+fn send_rest(
+    fd: c_int,
+    len: usize,
+    flags: c_int,
+    begun: usize,
     mut attempt: impl FnMut(usize, c_int) -> Answer,
 ) -> Answer {
     if flags & MSG_DONTWAIT != 0 || bytes::is_standard(fd) {
         return attempt(0, flags);
     }
-    let mut patience = Patience::begin(fd, Interest::WRITE)?;
-    let (mut done, mut waited) = (0, false);
+    let mut patience = match Patience::begin(fd, Interest::WRITE) {
+        Err(_) if begun > 0 => return Ok(begun as isize),
+        patience => patience?,
+    };
+    let (mut done, mut waited) = (begun, false);
     let answer = loop {
         let mut now = flags | MSG_DONTWAIT;
         if done > 0 {

@@ -1,6 +1,7 @@
 //! Callbacks at fixed points of every turn: for metrics, for embedding, for work that may wait.
 
 use crate::Loop;
+use std::time::Duration;
 
 /// Where in a turn a hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,9 @@ pub enum HookKind {
     Check,
     /// Before a wait that would sleep: the loop has nothing else to do. A job deferred here is run at once.
     Idle,
+    /// Before a wait that nothing of the loop's own can end, for it [is idle](Loop::is_idle): only a signal can, or
+    /// another thread. A job deferred here is run at once.
+    Stuck,
 }
 
 /// Names a hook, to remove it.
@@ -109,6 +113,17 @@ impl Loop {
             self.call_hooks(kind, newest);
         }
         any
+    }
+
+    /// Calls those that are for a moment at which the loop would sleep so long. False if there are none.
+    #[inline]
+    pub(crate) fn run_idle_hooks(&self, timeout: Option<Duration>) -> bool {
+        if self.inner.hooks.borrow().entries.is_empty() {
+            return false;
+        }
+        let any = self.run_hooks(HookKind::Idle);
+        let stuck = timeout.is_none() && self.is_idle();
+        stuck && self.run_hooks(HookKind::Stuck) || any
     }
 
     #[inline(never)]

@@ -144,6 +144,13 @@ impl Loop {
         }
     }
 
+    /// Whether there are completions that nobody was told of yet. Loop thread only.
+    #[doc(hidden)]
+    #[inline]
+    pub fn has_more_completions(&self) -> bool {
+        self.inner.demux.borrow().is_busy()
+    }
+
     /// Forgets a number that was lent, if it was: it is about to be closed. What is in flight ends with
     /// `ECANCELED`. Loop thread only; also from inside the seam.
     #[doc(hidden)]

@@ -80,7 +80,7 @@ use std::time::{Duration, Instant};
 use timer::Timers;
 
 /// Between so many completions, it is looked whether a timer is late. Whoever is told of one may take its time.
-const COMPLETIONS_PER_LOOK: usize = 8;
+const COMPLETIONS_PER_LOOK: usize = 4;
 
 /// From when on a timer is late, so that the rest of the completions have to wait for the next turn.
 const LATE: Duration = Duration::from_millis(1);
@@ -413,7 +413,7 @@ impl Loop {
     fn wait(&self, sleep: Sleep) -> io::Result<()> {
         let inner = &*self.inner;
         let mut timeout = self.time_to_sleep(sleep);
-        if timeout != Some(Duration::ZERO) && self.run_hooks(HookKind::Idle) {
+        if timeout != Some(Duration::ZERO) && self.run_idle_hooks(timeout) {
             timeout = self.time_to_sleep(sleep); // the hooks may have found something to do
         }
         if timeout != Some(Duration::ZERO) && !inner.shared.fall_asleep() {
@@ -455,8 +455,18 @@ impl Loop {
         self.inner.overrun.set(true);
     }
 
-    /// Whether there is one that those who are at work have kept waiting.
-    fn has_late_timer(&self) -> bool {
+    /// Whether a timer is late by a millisecond, because others are at work. Who does much in one callback leaves
+    /// off then, and [defers](Loop::defer) the rest. It has to look at the clock for this.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let lp = coracle_loop::Loop::new().unwrap();
+    /// lp.after(Duration::from_millis(1), |_| ());
+    /// std::thread::sleep(Duration::from_millis(3));
+    /// assert!(lp.has_late_timer());
+    /// ```
+    pub fn has_late_timer(&self) -> bool {
         let next = self.inner.timers.borrow_mut().next_deadline();
         next.is_some_and(|deadline| deadline + LATE <= self.inner.demux.borrow().now())
     }

@@ -1,7 +1,5 @@
 //! The jump between stacks: corosensei's, with our stacks. Nothing is added to a switch.
 //!
-//! What is known of a coroutine, its *seat*, is at the top of its own stack, whose first page is there anyway:
-//!
 //! ```text
 //!   low                                                                                 low + size
 //!   ┌─────────────────────────── … ──────────────────┬──────┬───────────────────┬───────┐
@@ -9,16 +7,17 @@
 //!   └─────────────────────────── … ──────────────────┴──────┴───────────────────┴───────┘
 //!   limit                                            base
 //! ```
+//!
+//! The *seat* is for a coroutine that is [kept on its own stack](crate::seat).
 #![allow(unsafe_code)]
 
 use crate::label::LABEL_BYTES;
 use crate::mapping::Slot;
 use crate::pool::Stack;
+use crate::seat::SEAT_BYTES;
 use corosensei::stack::{STACK_ALIGNMENT, StackPointer};
 use corosensei::{CoroutineResult, Yielder};
 use std::fmt;
-use std::marker::PhantomData;
-use std::ptr::NonNull;
 
 /// The tops of stacks are this much apart in their pages, or else they would all compete for the same lines
 /// of the processor's caches. It is a gain of a few per cent, when many take turns, and costs nothing.
@@ -65,21 +64,10 @@ const LIMIT_BODY_BYTES: usize = 1024;
 /// is_send::<coracle_stack::Coroutine<(), (), ()>>();
 /// ```
 pub struct Coroutine<Input, Yield, Return> {
-    /// On the stack that it owns.
-    seat: NonNull<Seat<Input, Yield, Return>>,
-    owned: PhantomData<Seat<Input, Yield, Return>>,
-}
-
-/// What is known of a coroutine. It begins a line of the processor's cache, as the coroutine's frames do then.
-#[repr(C, align(64))]
-struct Seat<Input, Yield, Return> {
     // Before the stack it is on: fields are dropped in order.
     inner: corosensei::Coroutine<Input, Yield, Return, Bounds>,
     stack: Stack,
 }
-
-/// What is reserved for a seat. No type that it has to do with is in it, so they are all of one size.
-const SEAT_BYTES: usize = size_of::<Seat<(), (), ()>>();
 
 impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Return> {
     /// A coroutine that will run `body` on `stack`. If `body` has captured much, it waits in a box until then.
@@ -88,101 +76,59 @@ impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Re
     where
         F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
     {
-        const { assert!(size_of::<Seat<Input, Yield, Return>>() == SEAT_BYTES) }
-        let bounds = Bounds::of(&stack);
-        let seat = bounds.seat();
-        let inner = place(bounds, body);
-        // SAFETY: the seat is on this stack, above all frames, large enough and aligned; nobody else has it.
-        unsafe { seat.write(Seat { inner, stack }) };
-        Coroutine { seat, owned: PhantomData }
+        Coroutine { inner: place(Bounds::of(&stack), body), stack }
     }
-}
 
-impl<Input: 'static, Yield: 'static, Return: 'static> Coroutine<Input, Yield, Return> {
-    /// Has it run `body` from now on, on the same stack, after it has come to its end. Cheaper than to take
-    /// another stack.
-    ///
-    /// ```
-    /// use coracle_stack::{Coroutine, CoroutineResult, Pool, StackSize, Yielder};
-    ///
-    /// let stack = Pool::new()?.take(StackSize::default())?;
-    /// let mut twice = Coroutine::new(stack, |_: &Yielder<u32, u32>, n| 2 * n);
-    /// assert_eq!(twice.resume(1), CoroutineResult::Return(2));
-    /// twice.restart(|_, n| 3 * n);
-    /// assert_eq!(twice.resume(1), CoroutineResult::Return(3));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
+    /// Has it run `body` from now on, after it has come to its end. `bounds` are those of its stack.
     ///
     /// # Panics
     /// When it has not come to its end.
     #[inline]
-    pub fn restart<F>(&mut self, body: F)
+    pub(crate) fn restart<F>(&mut self, bounds: Bounds, body: F)
     where
         F: FnOnce(&Yielder<Input, Yield>, Input) -> Return + 'static,
     {
-        // What is below the seat is its stack: `Bounds::of` would say the same.
-        let bounds = Bounds { base: self.seat.addr(), limit: self.seat().stack.slot().low };
-        let inner = &mut self.seat_mut().inner;
-        assert!(inner.done(), "a coroutine is restarted when it has come to its end");
-        *inner = place(bounds, body);
+        assert!(self.inner.done(), "a coroutine is restarted when it has come to its end");
+        self.inner = place(bounds, body);
     }
 }
 
 impl<Input, Yield, Return> Coroutine<Input, Yield, Return> {
-    #[inline]
-    fn seat(&self) -> &Seat<Input, Yield, Return> {
-        // SAFETY: it is there from `new` to `drop`, and changed by none but those who have a `&mut` of ours.
-        unsafe { self.seat.as_ref() }
-    }
-
-    #[inline]
-    fn seat_mut(&mut self) -> &mut Seat<Input, Yield, Return> {
-        // SAFETY: as above. No frame of the coroutine is there, so that it does not touch it while it runs.
-        unsafe { self.seat.as_mut() }
-    }
-
     /// Runs it, until it suspends itself or returns.
     ///
     /// # Panics
     /// When it has returned before; when it panics.
     #[inline]
     pub fn resume(&mut self, input: Input) -> CoroutineResult<Yield, Return> {
-        self.seat_mut().inner.resume(input)
+        self.inner.resume(input)
     }
 
     /// Unwinds it, as dropping it would do; it is done then. For those who want to see a panic of a destructor: it
     /// leaves this call.
     pub fn unwind(&mut self) {
-        self.seat_mut().inner.force_unwind();
+        self.inner.force_unwind();
     }
 
     /// Whether it was resumed at least once.
     #[inline]
     pub fn is_started(&self) -> bool {
-        self.seat().inner.started()
+        self.inner.started()
     }
 
     /// Whether it has come to its end, in one way or the other.
     #[inline]
     pub fn is_done(&self) -> bool {
-        self.seat().inner.done()
+        self.inner.done()
     }
 
     /// Its stack: how large it is, how much of it was used, what it is called.
+    #[inline]
     pub fn stack(&self) -> &Stack {
-        &self.seat().stack
+        &self.stack
     }
 }
 
 impl<Input, Yield, Return> Drop for Coroutine<Input, Yield, Return> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: it is not used after this. Taken off the stack that is about to be given back.
-        drop(unsafe { self.seat.read() });
-    }
-}
-
-impl<Input, Yield, Return> Drop for Seat<Input, Yield, Return> {
     #[inline]
     fn drop(&mut self) {
         if !self.inner.done() {
@@ -194,7 +140,7 @@ impl<Input, Yield, Return> Drop for Seat<Input, Yield, Return> {
 impl<Input, Yield, Return> fmt::Debug for Coroutine<Input, Yield, Return> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coroutine")
-            .field("stack", self.stack())
+            .field("stack", &self.stack)
             .field("is_done", &self.is_done())
             .finish()
     }
@@ -239,14 +185,14 @@ pub fn on_stack<R>(stack: &mut Stack, body: impl FnOnce() -> R) -> R {
 }
 
 /// Where a stack begins and ends: what corosensei needs to know. The owner of the stack keeps it.
-struct Bounds {
-    base: StackPointer,
-    limit: StackPointer,
+pub(crate) struct Bounds {
+    pub(crate) base: StackPointer,
+    pub(crate) limit: StackPointer,
 }
 
 impl Bounds {
     #[inline]
-    fn of(stack: &Stack) -> Bounds {
+    pub(crate) fn of(stack: &Stack) -> Bounds {
         let Slot { low, number, size, .. } = stack.slot();
         let colour = usize::from(number) % COLOURS * COLOUR_BYTES;
         let base = low
@@ -254,19 +200,12 @@ impl Bounds {
             .expect("a stack ends before the addresses do");
         Bounds { base, limit: low }
     }
-
-    /// Where the seat is of a coroutine that has the stack.
-    #[inline]
-    fn seat<Input, Yield, Return>(&self) -> NonNull<Seat<Input, Yield, Return>> {
-        let seat = std::ptr::with_exposed_provenance_mut(self.base.get());
-        NonNull::new(seat).expect("a stack is not at address zero")
-    }
 }
 
 // SAFETY: both are multiples of 64, at least 62 KiB apart, and all between them is memory that only the
 // holder of the `Stack` uses. Below `limit` is a guard region of 64 KiB. The `Stack` outlives
-// whoever gets these bounds: it lies beside the coroutine, above `base`, and is dropped after it, or is
-// borrowed while `on_stack` runs.
+// whoever gets these bounds: it is kept beside the coroutine and dropped after it, or is borrowed while
+// `on_stack` runs.
 unsafe impl corosensei::stack::Stack for Bounds {
     #[inline]
     fn base(&self) -> StackPointer {

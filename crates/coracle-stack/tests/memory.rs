@@ -1,6 +1,6 @@
 //! What stacks cost, as the kernel counts it. One test at a time: they all look at the same process.
 
-use coracle_stack::{Coroutine, Pool, Settings, Stack, StackSize, Yielder, on_stack};
+use coracle_stack::{Pool, Seated, Settings, Stack, StackSize, Yielder, on_stack};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -30,12 +30,11 @@ fn mappings() -> usize {
 }
 
 /// So many coroutines, each suspended.
-fn park(pool: &Pool, count: usize) -> Vec<Coroutine<(), (), ()>> {
+fn park(pool: &Pool, count: usize) -> Vec<Seated<(), (), ()>> {
     let mut coroutines = Vec::with_capacity(count);
     for _ in 0..count {
         let stack = pool.take(StackSize::default()).unwrap();
-        let mut coroutine =
-            Coroutine::new(stack, |yielder: &Yielder<(), ()>, ()| yielder.suspend(()));
+        let mut coroutine = Seated::new(stack, |yielder: &Yielder<(), ()>, ()| yielder.suspend(()));
         assert!(coroutine.resume(()).as_yield().is_some());
         coroutines.push(coroutine);
     }

@@ -48,7 +48,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-hook/src/fork.rs", "a function that runs in a copy of the process"),
     (
         "crates/coracle-hook/src/guest.rs",
-        "recv(2), connect(2) and accept(2), with the caller's pointers",
+        "recv(2), send(2), connect(2) and accept(2), with the caller's pointers",
     ),
     ("crates/coracle-hook/src/hold.rs", "functions with the names of libc's"),
     ("crates/coracle-hook/src/poll.rs", "poll(2) and its kin, with the caller's pointers"),

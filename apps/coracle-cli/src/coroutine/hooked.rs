@@ -3,6 +3,7 @@
 
 use super::stream::{Listener, Stream};
 use crate::listening::is_shortage;
+use coracle::hook::Settings;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn enable() {
     // SAFETY: this program has no code of its own that takes its thread for its own, and what its coroutines
     // call are sockets of std, each its own; its log goes to standard error, where nobody is parked.
-    unsafe { coracle::hook::enable() };
+    unsafe { coracle::hook::enable_with(Settings { sending: true, ..Settings::default() }) };
 }
 
 impl Stream for TcpStream {

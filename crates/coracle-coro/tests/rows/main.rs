@@ -97,6 +97,7 @@ suite! {
             s13_thread_and_coroutine_unpark_each_other,
             s14_sleep_is_never_early,
             s14_sleepers_wake_in_the_order_of_their_deadlines,
+            s14_sleeper_goes_ahead_of_those_who_are_ready,
             s16_timeout_ends_what_waits_inside,
             s16_deadline_inside_another_can_only_be_earlier,
             s16_deadline_is_over_with_its_closure,

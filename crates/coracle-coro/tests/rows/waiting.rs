@@ -6,9 +6,11 @@ use coracle_coro::{
     yield_now,
 };
 use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::time::Instant;
 
 pub(crate) fn s6_yield_lets_all_others_go_first(h: &Harness) {
     h.run(|| {
@@ -108,6 +110,30 @@ pub(crate) fn s14_sleepers_wake_in_the_order_of_their_deadlines(h: &Harness) {
             child.join().unwrap();
         }
         assert_eq!(log.take(), ["a", "b", "c"]);
+        Ok(())
+    });
+}
+
+/// Others are at work, in their turn one after the other: a sleeper whose time has come does not wait for all of
+/// them. In the simulator their work takes no time.
+pub(crate) fn s14_sleeper_goes_ahead_of_those_who_are_ready(h: &Harness) {
+    const OTHERS: u32 = 400;
+    let simulated = h.lp.backend() == Backend::Sim;
+    h.run(move || {
+        let worked = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&worked);
+        let sleeper = spawn(move || sleep(2 * MS).map(|()| seen.get()));
+        for _ in 0..OTHERS {
+            let worked = Rc::clone(&worked);
+            spawn(move || {
+                let begin = Instant::now();
+                while begin.elapsed() < MS / 4 {}
+                worked.set(worked.get() + 1);
+            });
+        }
+        let worked = sleeper.join().unwrap()?;
+        let in_time = if simulated { worked == OTHERS } else { worked < OTHERS / 2 };
+        assert!(in_time, "it had to wait for {worked} others");
         Ok(())
     });
 }

@@ -26,6 +26,9 @@ use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+/// How many connects the kernel is given at a time.
+const CONNECTS_PER_ENTRY: u32 = 8;
+
 impl Uring {
     /// Puts an operation on a descriptor into the table and hands it to the kernel.
     pub(super) fn start(&mut self, handle: Handle, operation: Operation) -> Submitted {
@@ -101,6 +104,18 @@ impl Uring {
                 Submitted::Pending(token)
             }
         }
+    }
+
+    /// A connect over the loopback device is a handshake there and then: so many of them in one entry into the
+    /// kernel that timers can still be in time.
+    pub(super) fn start_connect(&mut self, socket: Handle, operation: Operation) -> Submitted {
+        let submitted = self.start(socket, operation);
+        self.connects += 1;
+        if self.connects == CONNECTS_PER_ENTRY {
+            self.connects = 0;
+            self.flush();
+        }
+        submitted
     }
 
     /// Ends a direction at once, unless carried bytes have to go first.

@@ -145,7 +145,7 @@ fn s32_sleeping_functions_of_c() {
         switch_on();
         assert_eq!(run(|| Ok(sleeps())).expect("run"), [false; 3]);
         // SAFETY: nothing here sleeps with a lock.
-        unsafe { enable_with(Settings { sleeping: true }) };
+        unsafe { enable_with(Settings { sleeping: true, ..Settings::default() }) };
         assert!(status().sleeping);
         assert_eq!(run(|| Ok(sleeps())).expect("run"), [true; 3]);
     });

@@ -11,12 +11,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
-/// Enables hooks in this process.
+/// Enables hooks in this process; on io_uring, sends are handed over with those of others. (That they are tried at
+/// once is what the other backends have.)
 pub(crate) fn enable() {
     static ONCE: Once = Once::new();
+    let settings = coracle_hook::Settings { sending: true, ..Default::default() };
     // SAFETY: the tests know what they do: nothing of theirs is held over a call that may wait, except where that
     // is the case.
-    ONCE.call_once(|| unsafe { coracle_hook::enable() });
+    ONCE.call_once(|| unsafe { coracle_hook::enable_with(settings) });
 }
 
 /// Two ends of a TCP connection, of std's.

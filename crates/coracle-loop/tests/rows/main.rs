@@ -177,6 +177,7 @@ suite! {
             b6_hook_removes_itself_and_others,
             b6_hook_that_removes_itself_is_dropped_when_nothing_is_borrowed,
             b6_idle_hook_runs_only_before_a_sleep,
+            b6_stuck_is_who_has_nothing_to_wait_for,
             b6_job_deferred_by_an_idle_hook_runs_at_once,
             b7_flood_of_posted_jobs_does_not_starve_the_others,
             b7_flood_of_deferred_jobs_does_not_starve_the_others,

@@ -405,6 +405,39 @@ pub(crate) fn b6_idle_hook_runs_only_before_a_sleep(h: &Harness) {
     assert!(idle.get() > 0);
 }
 
+pub(crate) fn b6_stuck_is_who_has_nothing_to_wait_for(h: &Harness) {
+    let stuck = Rc::new(Cell::new(0));
+    let counter = Rc::clone(&stuck);
+    h.lp.on_turn(HookKind::Stuck, move |lp| {
+        counter.set(counter.get() + 1);
+        lp.stop();
+    });
+    // A timer, then an operation: both can end the wait.
+    let (seen, fired) = (Rc::clone(&stuck), Rc::new(Cell::new(false)));
+    let fires = Rc::clone(&fired);
+    let (a, b) = h.lp.socket_pair().unwrap();
+    h.lp.after(2 * MS, move |lp| {
+        assert_eq!(seen.get(), 0, "a timer was there");
+        let receive = Operation::Receive { socket: b, space: vec![0; 1].into() };
+        let seen = Rc::clone(&seen);
+        let fires = Rc::clone(&fires);
+        lp.operate(receive, move |_, _| {
+            assert_eq!(seen.get(), 0, "an operation was in flight");
+            fires.set(true);
+        });
+        let handle = lp.handle();
+        thread::spawn(move || {
+            thread::sleep(2 * MS);
+            handle.post(move |lp| {
+                lp.operate(Operation::Send { socket: a, payload: vec![1].into() }, |_, _| ());
+            })
+        });
+    });
+    h.lp.run().unwrap();
+    assert!(fired.get());
+    assert_eq!(stuck.get(), 1);
+}
+
 pub(crate) fn b6_job_deferred_by_an_idle_hook_runs_at_once(h: &Harness) {
     h.lp.after(HOUR, |_| unreachable!("the deferred job must not wait for this"));
     h.lp.on_turn(HookKind::Idle, |lp| lp.defer(Loop::stop));

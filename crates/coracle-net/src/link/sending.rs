@@ -232,14 +232,14 @@ impl Link {
             return state.abort(Reason::MemoryLimit);
         }
         state.counted = waiting + unread;
-        if waiting > settings.limit_output_bytes {
-            drop(state);
-            self.doubt(lp);
-        } else if waiting > settings.high_mark_bytes {
+        if waiting > settings.high_mark_bytes {
             state.full = true;
             drop(state);
             if !settings.read_when_full {
                 self.pause(lp, Pause::OUTPUT);
+            }
+            if waiting > settings.limit_output_bytes {
+                self.doubt(lp);
             }
         } else if state.full && waiting <= settings.low_mark_bytes {
             state.full = false;

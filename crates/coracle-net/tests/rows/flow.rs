@@ -308,6 +308,9 @@ pub(crate) fn e6_slow_reader_is_closed_at_the_limit(h: &Harness) {
         Ok(())
     });
     pair.send(b"x");
+    pair.run_until_noted("data");
+    // More than may wait is waiting, so nothing more is read.
+    pair.send(b"y");
     assert_eq!(pair.over(), ["open", "data", "close: the peer does not read what is sent to it"]);
 }
 
@@ -336,7 +339,8 @@ pub(crate) fn e6_reader_is_not_slow_before_the_kernel_was_asked(h: &Harness) {
     let received = pair.receive(written.len());
     assert!(received == written, "{} of {}, {:?}", received.len(), written.len(), pair.notes);
     h.run_for(Duration::from_millis(10));
-    assert_eq!(*pair.notes.borrow(), ["open", "data"]);
+    let notes = pair.notes.borrow();
+    assert!(notes.iter().all(|note| !note.starts_with("close")), "{notes:?}");
 }
 
 pub(crate) fn e6_stalled_reader_is_closed_on_time(h: &Harness) {

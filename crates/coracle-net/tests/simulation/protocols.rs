@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A simulated kernel answers within this time, with all its faults.
-const MOMENT: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// What the connections of one server have in common.
 pub(crate) struct Rigging {

@@ -1,6 +1,8 @@
 //! Resuming and suspending: values, nesting, panics, ends.
 
-use coracle_stack::{Coroutine, CoroutineResult, Pool, Stack, StackSize, Yielder, on_stack};
+use coracle_stack::{
+    Coroutine, CoroutineResult, Pool, Seated, Stack, StackSize, Yielder, on_stack,
+};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -257,4 +259,30 @@ fn a_panic_on_another_stack_comes_back() {
         catch_unwind(AssertUnwindSafe(|| on_stack(&mut big, || panic!("there")))).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"there"));
     assert_eq!(on_stack(&mut big, || 7), 7);
+}
+
+#[test]
+fn s4_a_seated_coroutine_is_on_its_own_stack_and_leaves_it_clean() {
+    let drops = Rc::new(Cell::new(0));
+    let pool = Pool::new().unwrap();
+    let half_way = |n: u32| {
+        let guard = Dropped(Rc::clone(&drops));
+        let stack = pool.take(StackSize::SMALL).unwrap();
+        let mut seated = Seated::new(stack, move |yielder: &Yielder<u32, u32>, first| {
+            let _guard = guard;
+            first + yielder.suspend(n)
+        });
+        assert_eq!(seated.resume(1), CoroutineResult::Yield(n));
+        seated
+    };
+    // All at once, so that each has a stack and a colour of its own.
+    let mut all: Vec<_> = (0..40).map(half_way).collect();
+    drop(all.split_off(20));
+    assert_eq!(drops.get(), 20);
+    for mut seated in all {
+        assert_eq!(seated.resume(2), CoroutineResult::Return(3));
+        seated.restart(|_, n| 3 * n);
+        assert_eq!(seated.resume(2), CoroutineResult::Return(6));
+    }
+    assert_eq!((drops.get(), pool.stats().in_use), (40, 0));
 }

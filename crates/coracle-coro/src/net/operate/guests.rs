@@ -116,6 +116,21 @@ impl Number {
         })
     }
 
+    /// send(2), as much of `bytes` as there is room for when there is some, without a signal. Only
+    /// [on io_uring](is_on_uring).
+    ///
+    /// # Safety
+    /// As [`receive`](Number::receive).
+    pub unsafe fn send(self, bytes: &[u8], own: Option<Duration>) -> Option<Answer> {
+        self.with_guest(own, |socket| {
+            with_caller(|caller| {
+                let limit = caller.limit(own);
+                let _turn = socket.take_turn(caller, &socket.writing, limit)?;
+                socket.send_once(caller, limit, bytes)
+            })
+        })
+    }
+
     /// connect(2). Only [on io_uring](is_on_uring).
     ///
     /// # Safety
