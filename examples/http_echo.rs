@@ -13,14 +13,17 @@
 //! `/ws?callbacks`. They may be compressed, and with `keep` in the query, refer to those before them. Pages of all
 //! sites may ask for it.
 //!
+//! With `--tls-cert FILE --tls-key FILE`, or `--self-signed`, it speaks HTTPS, and its JSON tells of that.
+//!
 //! Its limits and time-outs can be set: `--limit-header-bytes`, `--limit-body-bytes`, and, in seconds,
 //! `--header-timeout`, `--body-timeout`, `--idle-timeout`; also `--backend` and `--threads`. On SIGTERM it
 //! finishes what is under way.
 
 use coracle::http::ws::{self, Message, Origins, Peer, WebSocket};
 use coracle::http::{
-    App, Body, IntoResponse, Plan, Request, Response, Server, Settings, Status, Trailers,
+    ALPN, App, Body, IntoResponse, Plan, Request, Response, Server, Settings, Status, Trailers,
 };
+use coracle::tls::{Identity, ServerSettings, ServerTls};
 use std::fmt::Write;
 use std::io::{self, Read, Write as _};
 use std::str::FromStr;
@@ -29,8 +32,13 @@ use std::time::Duration;
 fn main() -> io::Result<()> {
     let mut settings = Settings::default();
     let (mut address, mut backend, mut threads) = ("127.0.0.1:8080".to_owned(), None, None);
+    let (mut certificate, mut key, mut self_signed) = (None, None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
+        if name == "--self-signed" {
+            self_signed = true;
+            continue;
+        }
         let value = arguments.next().ok_or_else(|| wrong(&name, "needs a value"))?;
         let value = value.as_str();
         match name.as_str() {
@@ -40,6 +48,8 @@ fn main() -> io::Result<()> {
             "--header-timeout" => settings.header_timeout = seconds(&name, value)?,
             "--body-timeout" => settings.body_timeout = seconds(&name, value)?,
             "--idle-timeout" => settings.idle_timeout = seconds(&name, value)?,
+            "--tls-cert" => certificate = Some(value.to_owned()),
+            "--tls-key" => key = Some(value.to_owned()),
             "--backend" => backend = Some(value.parse()?),
             "--threads" => threads = Some(number(&name, value)?),
             _ => return Err(wrong(&name, "is not an option")),
@@ -51,6 +61,15 @@ fn main() -> io::Result<()> {
     }
     if let Some(threads) = threads {
         server = server.loops(threads);
+    }
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(Identity::from_files(certificate, key)?),
+        (None, None) if self_signed => Some(Identity::self_signed(["localhost", "127.0.0.1"])?),
+        (None, None) => None,
+        _ => return Err(wrong("--tls-cert", "and --tls-key go together")),
+    };
+    if let Some(identity) = identity {
+        server = server.tls(&ServerTls::new(ServerSettings::from(identity).speaking(ALPN))?);
     }
     server.on_init(|it| println!("http_echo on {}", it.local_addresses()[0])).serve(Echo)
 }
@@ -108,7 +127,13 @@ fn echo(req: &Request<'_>) -> Response {
     write_fields(&mut json, req.headers().iter());
     json.push_str("],\"trailers\":[");
     write_fields(&mut json, req.trailers().iter());
-    let _ = write!(json, "],\"body\":{}}}", quoted(req.body()));
+    let _ = write!(json, "],\"body\":{}", quoted(req.body()));
+    if let Some(tls) = req.tls() {
+        let (version, suite) = (tls.version(), tls.cipher_suite());
+        let _ =
+            write!(json, ",\"tls\":{{\"version\":\"{version:?}\",\"cipher_suite\":\"{suite}\"}}");
+    }
+    json.push('}');
     json.push('\n');
     json.into_response().with_header("content-type", "application/json")
 }

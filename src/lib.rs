@@ -74,6 +74,7 @@
 //! | [`names`], [`conn_pool`] | names of hosts, looked up once; connections that are kept |
 //! | [`coro`] | everything for coroutines, also what is not here |
 //! | [`pool`] | threads for work that blocks |
+//! | `tls` | with the feature `tls`: TLS, as a layer of connections and as a stream |
 //! | `hook` | with the feature `hook`: blocking calls of std and of other crates park their coroutine |
 //! | [`demux`] | what has the kernel done for us? operations and backends; `sim`, the simulated kernel |
 //!
@@ -108,3 +109,5 @@ pub use coracle_loop::{pool, wheel};
 pub use coracle_net as net;
 #[doc(no_inline)]
 pub use coracle_net::Bytes;
+#[cfg(feature = "tls")]
+pub use coracle_tls as tls;

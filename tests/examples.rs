@@ -377,6 +377,52 @@ fn t9_router_of_axum_is_mounted_under_a_path() {
     }
 }
 
+#[test]
+fn m3_https_leads_there_and_has_a_new_certificate_while_it_serves() {
+    use coracle::tls::{ClientSettings, ClientTls, Identity, Roots};
+    let directory = std::env::temp_dir().join(format!("coracle-30-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (certificate, key) = (directory.join("a.pem"), directory.join("a.key"));
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        Roots::identity(&Identity::from_files(&certificate, &key).unwrap()).unwrap()
+    };
+    let old = renew();
+    let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
+    let mut server = Running::start("30_tls", &["127.0.0.1:0", files[0], files[1]], "");
+    let line = server.line();
+    let (secure, plain) = line.strip_prefix("https on ").unwrap().split_once(", http on ").unwrap();
+    let (secure, plain) = (secure.to_owned(), plain.to_owned());
+    let told = ask(&plain, "GET /a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let port = secure.rsplit_once(':').unwrap().1;
+    assert!(told.contains(&format!("location: https://localhost:{port}/a\r\n")), "{told}");
+    // A new client each time: one that comes back goes on with its session, whatever the certificate is now.
+    let connect = |roots: &Roots| {
+        let tls = ClientTls::new(ClientSettings::trusting(roots.clone())).unwrap();
+        let stream = TcpStream::connect(&secure).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        tls.connect("localhost", stream)
+    };
+    let mut stream = connect(&old).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).unwrap();
+    assert!(told.contains("\r\n\r\nTls13, TLS13_"), "{told}");
+    let new = renew();
+    server.signal("HUP");
+    assert_eq!(server.line(), "a new certificate, for new connections");
+    assert!(connect(&new).is_ok() && connect(&old).is_err());
+    std::fs::write(&key, "nothing").unwrap();
+    server.signal("HUP");
+    assert!(server.line().starts_with("the old certificate stays: "));
+    assert!(connect(&new).is_ok());
+    server.signal("TERM");
+    assert!(server.end().0.success());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
 /// What is said next, if something is.
 fn hear(ws: &ws::WebSocket) -> io::Result<Option<String>> {
     let heard = coracle::timeout(PATIENCE, || ws.recv())?;

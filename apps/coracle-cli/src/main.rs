@@ -51,7 +51,7 @@ enum Command {
     /// old one stays.
     Serve {
         #[command(flatten)]
-        arguments: serve::Arguments,
+        arguments: Box<serve::Arguments>,
     },
     /// Say what is wrong with a configuration file of `serve`, or that it is fine.
     Check {
@@ -139,10 +139,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Option<Command>) -> io::Result<()> {
-    let command =
-        command.unwrap_or_else(|| Command::Serve { arguments: serve::Arguments::default() });
+    let command = command.unwrap_or_else(|| Command::Serve { arguments: Box::default() });
     match command {
-        Command::Serve { arguments } => serve::serve(arguments),
+        Command::Serve { arguments } => serve::serve(*arguments),
         Command::Check { config } => serve::check(&config),
         Command::Echo { options, style } => {
             style.check(&options)?;

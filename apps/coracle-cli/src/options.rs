@@ -26,6 +26,9 @@ pub(crate) struct ServeOptions {
     /// [default: 10]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) drain: Option<u64>,
+    /// Whether TLS is spoken; and where, beside that, it is not.
+    #[arg(skip)]
+    pub(crate) tls: Option<Vec<String>>,
 }
 
 impl ServeOptions {

@@ -19,6 +19,7 @@ mod reload;
 mod setup;
 mod site;
 mod site_setup;
+mod tls_setup;
 mod welcome;
 mod whole;
 
@@ -29,7 +30,8 @@ use crate::{privileges, say, stopped};
 use coracle::demux::Backend;
 use coracle::http::middleware::AccessLog;
 use coracle::http::{self, LiveSettings};
-use coracle::net::{Address, Worker};
+use coracle::net::{Address, Buffer, Conn, Worker};
+use coracle::tls::ServerTls;
 use live::Live;
 use reload::Reloader;
 use setup::Setup;
@@ -38,6 +40,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
+use tls_setup::TlsSetup;
 use welcome::{Facts, Welcome};
 
 const ADDRESS: &str = "127.0.0.1:8080";
@@ -52,6 +55,9 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let is_worker = Worker::current().is_some();
     let browser = (arguments.open && !is_worker).then(browser::prepare).transpose()?;
     let mut server = setup.options.server(ADDRESS)?;
+    let secure = setup.tls.as_ref().map(|_| server.local_addresses()).unwrap_or_default();
+    let https_port = secure.iter().find_map(Address::ip).map_or(443, |address| address.port());
+    setup.tls.iter().flat_map(TlsSetup::warnings).for_each(|warning| tracing::warn!("{warning}"));
     if setup.options.processes.is_none() {
         server = server.listen()?; // only who was privileged may, perhaps
     }
@@ -60,12 +66,21 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let loops = setup.options.loops();
     if let (Some(processes), false) = (setup.options.processes, is_worker) {
         // So that what cannot be served is told here, and once.
-        whole::app(&setup, &Welcome::default(), None)?;
+        whole::app(&setup, &Welcome::default(), None, https_port)?;
+        if setup.tls.as_ref().is_some_and(|tls| tls.self_signed) {
+            let text =
+                "a self-signed certificate is for one process: each of several would make its own";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if let Some(tls) = setup.tls.as_ref().filter(|tls| !tls.redirect.is_empty()) {
+            // Who serves there is a worker.
+            server = server.service("plain", tls.redirect.as_slice(), |_| nobody)?;
+        }
         let addresses = server.local_addresses();
         let workforce =
             format!("{}, {} each", count(processes as usize, "process"), count(loops, "loop"));
         let announce = move |lp: &coracle::Loop| {
-            announce(&addresses, lp.backend(), &workforce, browser.as_ref())
+            announce(&addresses, &secure, lp.backend(), &workforce, browser.as_ref())
         };
         server.supervise(processes as usize).on_start(announce).run()?;
         return stopped("serve", Ok(()));
@@ -73,24 +88,35 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
 
     let welcome = Welcome::default();
     let log = setup.log.as_ref().map(whole::open_log).transpose()?;
-    let live = Live::new(whole::app(&setup, &welcome, log.clone())?);
+    let live = Live::new(whole::app(&setup, &welcome, log.clone(), https_port)?);
+    let tls = setup.tls.as_ref().map(|tls| ServerTls::new(tls.settings.clone())).transpose()?;
+    let redirect = setup.tls.as_ref().map(|tls| tls.redirect.clone()).unwrap_or_default();
     let settings = LiveSettings::new(setup.settings.clone())?;
     let processes = setup.options.processes;
     let proxy_protocol = setup.proxy_protocol.clone();
-    let is_reloadable = !is_worker && (arguments.config.is_some() || setup.log.is_some());
+    let is_reloadable =
+        !is_worker && (arguments.config.is_some() || setup.log.is_some() || tls.is_some());
     if is_reloadable {
         let (log, live, settings) = (log.clone(), live.clone(), settings.clone());
-        let (welcome, retired) = (welcome.clone(), Vec::new());
-        Reloader { arguments, setup, log, live, settings, welcome, retired }.start()?;
+        let (welcome, tls, retired) = (welcome.clone(), tls.clone(), Vec::new());
+        Reloader { arguments, setup, log, live, settings, welcome, tls, https_port, retired }
+            .start()?;
     }
     let init = move |handle: &coracle::net::ServerHandle| {
         let (backend, loops) = (handle.backend(), handle.loops());
         welcome.set(Facts { backend, loops, processes });
         if !is_worker {
-            announce(handle.local_addresses(), backend, &count(loops, "loop"), browser.as_ref());
+            let loops = count(loops, "loop");
+            announce(handle.local_addresses(), &secure, backend, &loops, browser.as_ref());
         }
     };
     let mut server = http::Server::over(server).live_settings(&settings).on_init(init);
+    if let Some(tls) = &tls {
+        server = server.tls(tls);
+    }
+    if !redirect.is_empty() {
+        server = server.plain(redirect.as_slice())?;
+    }
     if !proxy_protocol.is_empty() {
         server = server.proxy_protocol(proxy_protocol.into());
     }
@@ -114,7 +140,11 @@ fn finish(log: AccessLog) {
 /// Says whether a configuration is fine; the error says what is not.
 pub(crate) fn check(config: &Path) -> io::Result<()> {
     let setup = Setup::read(config)?;
-    whole::app(&setup, &Welcome::default(), None)?;
+    whole::app(&setup, &Welcome::default(), None, 443)?;
+    if let Some(tls) = &setup.tls {
+        tls.check()?;
+        tls.warnings().for_each(|warning| say(format_args!("{warning}")));
+    }
     let hosts = match setup.hosts.len() {
         0 => String::new(),
         hosts => format!(", {}", count(hosts, "host")),
@@ -127,13 +157,14 @@ pub(crate) fn check(config: &Path) -> io::Result<()> {
 /// Says where it can be reached, and opens a browser if that was asked for.
 fn announce(
     addresses: &[Address],
+    secure: &[Address],
     backend: Backend,
     workforce: &str,
     browser: Option<&Sender<String>>,
 ) {
     for address in addresses {
         tell_where("serve", address, backend, workforce);
-        match (browser::url(address), address.path()) {
+        match (browser::url(address, secure.contains(address)), address.path()) {
             (Some(url), _) => say(format_args!("look at it: {url}; stop it: Ctrl-C")),
             (None, Some(path)) => {
                 let path = path.display();
@@ -144,12 +175,18 @@ fn announce(
             (None, None) => {}
         }
     }
-    let url = addresses.iter().find_map(browser::url);
+    let url = addresses.iter().find_map(|it| browser::url(it, secure.contains(it)));
     match (browser, url) {
         (Some(browser), Some(url)) => _ = browser.send(url),
         (Some(_), None) => tracing::warn!("no browser was opened: none can reach a Unix socket"),
         (None, _) => {}
     }
+}
+
+/// Serves nobody.
+fn nobody(conn: &mut Conn<'_>, _input: &mut Buffer) -> io::Result<()> {
+    conn.abort();
+    Ok(())
 }
 
 /// A configuration that is among the files is read by everybody.

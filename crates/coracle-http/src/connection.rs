@@ -38,7 +38,7 @@ use crate::{Status, handling};
 use bytes::Bytes;
 use coracle_coro::{Coroutine, JoinHandle};
 use coracle_loop::Loop;
-use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
+use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
 use smallvec::SmallVec;
 use std::cell::{Cell, OnceCell};
 use std::io;
@@ -126,10 +126,10 @@ enum Phase {
 }
 
 impl H1 {
-    pub(crate) fn new(site: Rc<Site>, peer: &Address) -> H1 {
+    pub(crate) fn new(site: Rc<Site>, peer: Peer) -> H1 {
         H1(Rc::new(Shared {
             site,
-            peer: Peer::new(peer),
+            peer,
             handle: OnceCell::new(),
             phase: Cell::new(Phase::Head),
             facts: Facts::default(),
@@ -371,7 +371,7 @@ impl Shared {
                 input.consume(facts.len);
                 self.seen.set(0);
                 exchange.begin(&facts);
-                exchange.owned.peer = self.peer.address();
+                self.peer.tell(&mut exchange.owned);
                 self.begin_request(conn, exchange, input);
                 true
             }
@@ -393,7 +393,7 @@ impl Shared {
         self.disarm(conn);
         self.phase.set(Phase::Switched);
         let peer = self.peer.address();
-        let protocol = H2::new(Rc::clone(&self.site), &peer);
+        let protocol = H2::new(Rc::clone(&self.site), self.peer.clone());
         match self.site.addresses.get() {
             Some(addresses) => conn.switch(Successor::new(protocol, addresses.hold(&peer))),
             None => conn.switch(protocol),
@@ -427,7 +427,8 @@ impl Shared {
         if self.site.stopping.get() || u64::from(self.requests.get()) >= settings.limit_requests {
             exchange.keep_alive = false;
         }
-        if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
+        let refused = handling::refuse_method(exchange.owned.method);
+        if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
             return self.refuse(conn, Some(exchange), refusal);
         }
         let plan = {

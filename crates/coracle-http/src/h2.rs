@@ -39,7 +39,7 @@ use crate::peer::Peer;
 use crate::site::Site;
 use coracle_coro::future::spawn_future;
 use coracle_loop::Loop;
-use coracle_net::{Address, Buffer, Conn, ConnHandle, Protocol, Reason};
+use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
 use hyper::server::conn::http2;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -85,11 +85,11 @@ pub(crate) struct Shared {
 }
 
 impl H2 {
-    pub(crate) fn new(site: Rc<Site>, peer: &Address) -> H2 {
+    pub(crate) fn new(site: Rc<Site>, peer: Peer) -> H2 {
         let now = Loop::current().map_or_else(std::time::Instant::now, |lp| lp.now());
         H2(Rc::new_cyclic(|this| Shared {
             site,
-            peer: Peer::new(peer),
+            peer,
             handle: OnceCell::new(),
             buffers: Rc::default(),
             connection: Cell::new(None),

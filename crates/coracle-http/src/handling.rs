@@ -8,7 +8,7 @@ use crate::h1::Refusal;
 use crate::h1::answer::{Follow, write_chunk_head, write_last_chunk};
 use crate::promise::Promise;
 use crate::site::Site;
-use crate::{BodyWriter, IntoResponse, Method, Response, Status, Trailers};
+use crate::{BodyWriter, IntoResponse, Method, OwnedRequest, Response, Status, Trailers};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_net::SocketOption;
@@ -35,6 +35,21 @@ pub(crate) fn refuse_method(method: Method) -> Option<Refusal> {
         Method::Trace => Some(Refusal::new(Status::NOT_IMPLEMENTED, "this server does not trace")),
         _ => None,
     }
+}
+
+/// Hosts that somebody else is asked for, by TLS.
+#[inline]
+pub(crate) fn refuse_host(request: &OwnedRequest) -> Option<Refusal> {
+    #[cfg(feature = "tls")]
+    if let Some(session) = &request.session
+        && let Some(host) = request.request().host()
+        && session.is_misdirected(host)
+    {
+        const ELSEWHERE: &str = "this connection was made to another host";
+        return Some(Refusal::new(Status::MISDIRECTED_REQUEST, ELSEWHERE));
+    }
+    let _ = request;
+    None
 }
 
 /// What the coroutine of a request does.

@@ -53,6 +53,8 @@ mod proxy_protocol;
 mod refusal;
 mod request;
 mod response;
+#[cfg(feature = "tls")]
+mod secure;
 mod server;
 mod service;
 mod settings;
@@ -85,6 +87,11 @@ mod templates;
 #[cfg(feature = "tower")]
 pub mod tower;
 
+/// TLS: certificates, whom to trust, sessions.
+#[cfg(feature = "tls")]
+#[doc(no_inline)]
+pub use coracle_tls as tls;
+
 pub use accept_encoding::{AcceptEncoding, Coding};
 pub use app::{App, Plan};
 pub use body::{Body, BodyWriter};
@@ -107,6 +114,8 @@ pub use proxy_protocol::ProxyProtocol;
 pub use refusal::Refusal;
 pub use request::Request;
 pub use response::Response;
+#[cfg(feature = "tls")]
+pub use secure::ALPN;
 pub use server::{Running, Server, serve, serve_each};
 pub use service::Service;
 pub use settings::Settings;

@@ -28,6 +28,7 @@
 //! | [`RateLimit`] | refuses those who ask too often |
 //! | [`BasicAuth`] | asks for a name and a password |
 //! | [`SameOrigin`] | refuses changes that another site asks for |
+//! | [`Https`] | sends those who come without TLS to where there is TLS (HSTS) |
 //! | [`Cors`] | allows other sites to ask |
 //! | [`etag`] | answers 304 when the client has it already |
 //! | `Compression` | makes answers shorter (feature `compression`) |
@@ -38,6 +39,7 @@ mod catch_panics;
 mod cors;
 mod error_pages;
 mod etag;
+mod https;
 mod next;
 pub(crate) mod rate_limit;
 mod request_id;
@@ -50,6 +52,7 @@ pub use catch_panics::catch_panics;
 pub use cors::Cors;
 pub use error_pages::ErrorPages;
 pub use etag::etag;
+pub use https::Https;
 pub use next::{Around, Middleware, Next, around};
 pub use rate_limit::RateLimit;
 pub use request_id::RequestIds;

@@ -46,6 +46,9 @@ pub struct OwnedRequest {
     /// Those of a body that the handler reads while it comes.
     pub(crate) late_trailers: OnceCell<Box<Headers>>,
     pub(crate) peer: Address,
+    /// What was agreed upon with it, if it came by TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) session: Option<std::sync::Arc<coracle_tls::Session>>,
     pub(crate) decoded: OnceCell<Decoded>,
 }
 
@@ -112,6 +115,8 @@ impl OwnedRequest {
             trailers: Headers::new(),
             late_trailers: OnceCell::new(),
             peer: Address::Ip(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+            #[cfg(feature = "tls")]
+            session: None,
             decoded: OnceCell::new(),
         }
     }

@@ -1,12 +1,18 @@
 //! The other side of a connection, in little memory: there may be very many of them.
 
+use crate::OwnedRequest;
 use coracle_net::Address;
 use std::net::{SocketAddr, SocketAddrV4};
+#[cfg(feature = "tls")]
+use {coracle_tls::Session, std::sync::Arc};
 
-/// An address. Most are of six bytes.
+/// An address, most of which are of six bytes; and what was agreed upon with it.
+#[derive(Clone)]
 pub(crate) enum Peer {
     V4(SocketAddrV4),
     Other(Box<Address>),
+    #[cfg(feature = "tls")]
+    Secure(Box<(Address, Arc<Session>)>),
 }
 
 impl Peer {
@@ -17,11 +23,38 @@ impl Peer {
         }
     }
 
+    /// One with whom hands were shaken.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure(address: &Address, session: Arc<Session>) -> Peer {
+        Peer::Secure(Box::new((address.clone(), session)))
+    }
+
+    /// Tells a request whose it is.
+    #[inline]
+    pub(crate) fn tell(&self, request: &mut OwnedRequest) {
+        request.peer = self.address();
+        #[cfg(feature = "tls")]
+        {
+            request.session = self.session().cloned();
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[inline]
+    fn session(&self) -> Option<&Arc<Session>> {
+        match self {
+            Peer::Secure(secure) => Some(&secure.1),
+            Peer::V4(_) | Peer::Other(_) => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn address(&self) -> Address {
         match self {
             Peer::V4(address) => Address::Ip(SocketAddr::V4(*address)),
             Peer::Other(address) => Address::clone(address),
+            #[cfg(feature = "tls")]
+            Peer::Secure(secure) => secure.0.clone(),
         }
     }
 }

@@ -222,6 +222,33 @@ impl<'a> Request<'a> {
         &self.owned.peer
     }
 
+    /// What was agreed upon with the client by TLS: its certificate, the name it has asked for, the version.
+    /// `None`: it came without.
+    ///
+    /// ```no_run
+    /// # use coracle_http::Request;
+    /// fn app(req: &Request<'_>) -> String {
+    ///     match req.tls().and_then(|tls| tls.peer_subject()) {
+    ///         Some(subject) => format!("ahoy, {subject}\n"),
+    ///         None => "who is there?\n".into(),
+    ///     }
+    /// }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(&self) -> Option<&'a coracle_tls::Session> {
+        self.owned.session.as_deref()
+    }
+
+    /// Whether it came by TLS, to this server.
+    pub fn is_secure(&self) -> bool {
+        #[cfg(feature = "tls")]
+        {
+            self.owned.session.is_some()
+        }
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
     /// Leaves something with the request, for whoever looks at it later: what a middleware found out, for the
     /// handler. One of each type; the last one counts.
     ///

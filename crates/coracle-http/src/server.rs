@@ -1,8 +1,11 @@
 //! A server: where it listens, who answers, and on how many loops.
 
 use crate::live_settings::{Follow, LiveSettings};
+use crate::peer::Peer;
 use crate::per_address::{PerAddress, Seated};
 use crate::proxy_protocol::Announced;
+#[cfg(feature = "tls")]
+use crate::secure;
 use crate::service::Service;
 use crate::site::Budget;
 use crate::stats::Counters;
@@ -17,6 +20,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+/// Has a server of connections begin them: by what a proxy says of them, by a handshake, or with HTTP.
+macro_rules! open {
+    ($server:ident, $start:ident, $door:ident, $behind:ident) => {{
+        #[cfg(feature = "tls")]
+        let tls = $door.secure.tls();
+        #[cfg(not(feature = "tls"))]
+        let tls: Option<std::convert::Infallible> = None;
+        match ($behind, tls) {
+            (Some(behind), _) => $server.$start(move |peer| announced(&$door, &behind, peer)),
+            #[cfg(feature = "tls")]
+            (None, Some(tls)) => $server.$start(move |peer| secure::connection(&$door, &tls, peer)),
+            _ => $server.$start(move |peer| connection(&$door, peer)),
+        }
+    }};
+}
 /// Serves `app` on `addresses`, with a loop for each core, until the process is asked to end (`SIGINT`,
 /// `SIGTERM`); then requests that are under way are finished.
 ///
@@ -84,10 +102,12 @@ pub fn serve_each<A: App>(
 /// # }
 /// ```
 pub struct Server {
-    inner: coracle_net::Server,
+    pub(crate) inner: coracle_net::Server,
     settings: LiveSettings,
     init: Option<Box<Init>>,
     proxy_protocol: Option<ProxyProtocol>,
+    #[cfg(feature = "tls")]
+    pub(crate) secure: crate::secure::Doors,
 }
 
 /// Something to be called before anybody is served.
@@ -114,7 +134,14 @@ impl Server {
     /// and not here.
     pub fn over(inner: coracle_net::Server) -> Server {
         let settings = LiveSettings::unchecked(Settings::default());
-        Server { inner, settings, init: None, proxy_protocol: None }
+        Server {
+            inner,
+            settings,
+            init: None,
+            proxy_protocol: None,
+            #[cfg(feature = "tls")]
+            secure: Default::default(),
+        }
     }
 
     /// Limits and time-outs.
@@ -224,10 +251,7 @@ impl Server {
         let behind = self.proxy_protocol.clone();
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
-        let served = match behind {
-            None => server.serve(move |peer| connection(&door, peer)),
-            Some(behind) => server.serve(move |peer| announced(&door, &behind, peer)),
-        };
+        let served = open!(server, serve, door, behind);
         match shared.take_failure() {
             Some(error) => Err(error),
             None => served,
@@ -254,10 +278,7 @@ impl Server {
         let behind = self.proxy_protocol.clone();
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
-        let running = match behind {
-            None => server.start(move |peer| connection(&door, peer)),
-            Some(behind) => server.start(move |peer| announced(&door, &behind, peer)),
-        }?;
+        let running = open!(server, start, door, behind)?;
         if let Some(error) = shared.take_failure() {
             running.handle().stop();
             running.join()?;
@@ -271,6 +292,8 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<(coracle_net::Server, Arc<Shared>)> {
+        #[cfg(feature = "tls")]
+        let secure = self.secure;
         let Server { inner, settings: live, init, .. } = self;
         let (number, settings) = live.numbered();
         settings.check()?;
@@ -282,7 +305,11 @@ impl Server {
             counters: Mutex::default(),
             failure: Mutex::default(),
             server: OnceLock::new(),
+            #[cfg(feature = "tls")]
+            secure,
         });
+        #[cfg(feature = "tls")]
+        shared.secure.open(&shared);
         let connections = shared.connections(&settings);
         let starting = Arc::clone(&shared);
         let mut inner = inner.settings(connections).on_thread_start(move |lp, _| match make() {
@@ -373,14 +400,16 @@ impl fmt::Debug for Running {
 }
 
 /// What the loops of a server have in common.
-struct Shared {
+pub(crate) struct Shared {
     id: u64,
     live: LiveSettings,
     budget: Arc<Budget>,
-    addresses: Arc<PerAddress>,
+    pub(crate) addresses: Arc<PerAddress>,
     counters: Mutex<Vec<Arc<Counters>>>,
     failure: Mutex<Option<io::Error>>,
     server: OnceLock<ServerHandle>,
+    #[cfg(feature = "tls")]
+    secure: secure::Doors,
 }
 
 impl Follow for Shared {
@@ -401,7 +430,19 @@ impl Shared {
             }
         };
         let on_turned_away = Some(TurnedAway::new(note));
-        coracle_net::Settings { on_turned_away, ..settings.connections() }
+        let connections = coracle_net::Settings { on_turned_away, ..settings.connections() };
+        // Who has come to shake hands would not understand it.
+        #[cfg(feature = "tls")]
+        if self.secure.tls().is_some() {
+            return coracle_net::Settings { busy_message: Default::default(), ..connections };
+        }
+        connections
+    }
+
+    /// The service of the loop that runs, with the settings of this moment.
+    pub(crate) fn service(&self) -> Service {
+        let lp = Loop::current().expect("connections are made in turns of their loop");
+        Services::of(&lp).current(self).expect("a loop that serves has its app")
     }
 
     /// Why one of the loops has no app.
@@ -455,10 +496,8 @@ impl Services {
 }
 
 /// A connection of a server, on the loop that runs.
-fn connection(shared: &Shared, peer: &Address) -> Seated {
-    let lp = Loop::current().expect("connections are made in turns of their loop");
-    let service = Services::of(&lp).current(shared).expect("a loop that serves has its app");
-    Seated::new(service.h1(peer), shared.addresses.admit(peer))
+pub(crate) fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
+    Seated::new(shared.service().h1(Peer::new(peer)), shared.addresses.admit(peer))
 }
 
 /// A connection that says for whom it is, if it is from where that is taken.
@@ -468,7 +507,13 @@ fn announced(
     peer: &Address,
 ) -> impl Protocol + use<> {
     let shared = Arc::clone(shared);
-    let begin = move |conn: &mut Conn<'_>, peer: &Address| conn.switch(connection(&shared, peer));
+    let begin = move |conn: &mut Conn<'_>, peer: &Address| {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = shared.secure.tls() {
+            return conn.switch(secure::connection(&shared, &tls, peer));
+        }
+        conn.switch(connection(&shared, peer));
+    };
     match behind.trusted.contains(peer) {
         true => Announced::new(peer.clone(), behind.timeout, begin),
         false => Announced::not(peer.clone(), begin),

@@ -1,12 +1,14 @@
 //! HTTP on one loop: what makes a connection of a socket.
 
 use crate::connection::H1;
-use crate::h2::H2;
+use crate::peer::Peer;
 use crate::per_address::PerAddress;
 use crate::site::{Budget, Site};
 use crate::stats::Counters;
 use crate::{App, OwnedRequest, Settings, Stats};
 use coracle_net::{Address, Conn, Protocol};
+#[cfg(feature = "tls")]
+use coracle_tls::Session;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -64,18 +66,41 @@ impl Service {
 
     /// The protocol of a new connection.
     pub fn connection(&self, peer: &Address) -> impl Protocol + use<> {
-        self.h1(peer)
+        self.h1(Peer::new(peer))
     }
 
-    pub(crate) fn h1(&self, peer: &Address) -> H1 {
+    /// The protocol of a new connection behind TLS, whose handshake is done: what
+    /// [`Secure`](coracle_tls::Secure) is given.
+    ///
+    /// ```
+    /// use coracle_http::{Request, Service, Settings, tls};
+    /// use coracle_loop::Loop;
+    /// use coracle_net::Listener;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let lp = Loop::new()?;
+    /// let tls = tls::ServerTls::new(tls::Identity::self_signed(["localhost"])?)?;
+    /// let service = Service::new(|_: &Request<'_>| "ahoy\n", Settings::default())?;
+    /// let (address, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+    /// let listener = Listener::bind(&lp, &address, settings, move |peer| {
+    ///     let (service, peer) = (service.clone(), peer.clone());
+    ///     tls::Secure::new(tls.layer(), move |session| service.secure_connection(&peer, session))
+    /// })?;
+    /// # listener.close(&lp);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn secure_connection(
+        &self,
+        peer: &Address,
+        session: Arc<Session>,
+    ) -> impl Protocol + use<> {
+        self.h1(Peer::secure(peer, session))
+    }
+
+    pub(crate) fn h1(&self, peer: Peer) -> H1 {
         H1::new(Rc::clone(&self.site), peer)
-    }
-
-    /// The same for one that is HTTP/2 from its first byte on, because both sides have agreed on it below (`h2`,
-    /// by ALPN).
-    #[allow(dead_code)] // until there is something below
-    pub(crate) fn h2(&self, peer: &Address) -> H2 {
-        H2::new(Rc::clone(&self.site), peer)
     }
 
     /// How its connections are to behave below HTTP.
@@ -87,6 +112,12 @@ impl Service {
     pub(crate) fn note_turned_away(&self, conn: &Conn<'_>) {
         let peer = || conn.peer_address().unwrap_or_else(|_| OwnedRequest::blank().peer);
         self.site.note_turned_away(conn.lp().now(), peer);
+    }
+
+    /// The server is about to stop: no connection is kept.
+    #[cfg(feature = "tls")]
+    pub(crate) fn begin_to_stop(&self) {
+        self.site.stopping.set(true);
     }
 
     /// Has connections that become another protocol's counted on.

@@ -4,6 +4,7 @@
 //! asked what it says to a request that is refused. A flood must not be a flood of lines, so this happens once a
 //! second; all are counted, and the log of the program says when it begins.
 
+use crate::peer::Peer;
 use crate::site::Site;
 use crate::{Method, Refusal, Status};
 use coracle_net::Address;
@@ -47,7 +48,7 @@ impl Site {
         let mut exchange = self.take_exchange();
         exchange.owned.be_unknown();
         exchange.owned.method = Method::Head; // which has no body, and so has what it is told
-        exchange.owned.peer = peer();
+        Peer::new(&peer()).tell(&mut exchange.owned);
         drop(self.refuse(&exchange.owned, CROWDED));
         self.give_back(exchange);
     }

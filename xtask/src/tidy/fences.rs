@@ -65,6 +65,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-hook/tests/rows/main.rs", "enables hooks, and calls libc"),
     ("crates/coracle-net/src/supervisor/spawn.rs", "what a child does between fork and exec"),
     ("crates/coracle-net/src/worker.rs", "descriptors that were inherited by number"),
+    ("crates/coracle-tls/tests/idle.rs", "counts allocations"),
     ("crates/coracle-stack/src/guard.rs", "guard regions"),
     ("crates/coracle-stack/src/label.rs", "names, as a signal handler finds them"),
     ("crates/coracle-stack/src/mapping.rs", "the memory of stacks"),

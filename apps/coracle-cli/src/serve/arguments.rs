@@ -58,6 +58,21 @@ pub(crate) struct Arguments {
     /// How many connections there may be from one address; those above are answered with 503.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit_connections_per_address: Option<u32>,
+    /// Speak TLS, with this certificate (PEM, and behind it those who have signed).
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "self_signed")]
+    pub(super) tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(super) tls_key: Option<PathBuf>,
+    /// The file with the password of the key, if it is encrypted.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(super) tls_key_password_file: Option<PathBuf>,
+    /// Speak TLS, with a certificate that is made now: for development.
+    #[arg(long)]
+    pub(super) self_signed: bool,
+    /// Listen here without TLS, and send who comes there to TLS. May be repeated.
+    #[arg(long, value_name = "ADDR")]
+    pub(super) tls_redirect: Vec<String>,
 }
 
 fn cgi_dir(text: &str) -> Result<(String, PathBuf), String> {

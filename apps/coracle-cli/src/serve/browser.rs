@@ -31,12 +31,13 @@ fn open(url: &str) {
 }
 
 /// What a browser calls it.
-pub(super) fn url(address: &Address) -> Option<String> {
+pub(super) fn url(address: &Address, is_secure: bool) -> Option<String> {
     let mut address = address.ip()?;
     if address.ip().is_unspecified() {
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
-    Some(format!("http://{address}/"))
+    let scheme = if is_secure { "https" } else { "http" };
+    Some(format!("{scheme}://{address}/"))
 }
 
 #[cfg(test)]
@@ -45,11 +46,13 @@ mod tests {
 
     #[test]
     fn addresses_are_written_as_browsers_take_them() {
-        let told = |address: &str| url(&address.parse().unwrap());
+        let told = |address: &str| url(&address.parse().unwrap(), false);
         assert_eq!(told("127.0.0.1:80").as_deref(), Some("http://127.0.0.1:80/"));
         assert_eq!(told("0.0.0.0:8080").as_deref(), Some("http://127.0.0.1:8080/"));
         assert_eq!(told("[::]:8080").as_deref(), Some("http://127.0.0.1:8080/"));
         assert_eq!(told("[::1]:8080").as_deref(), Some("http://[::1]:8080/"));
         assert_eq!(told("unix:/a"), None);
+        let secure = url(&"127.0.0.1:8443".parse().unwrap(), true);
+        assert_eq!(secure.as_deref(), Some("https://127.0.0.1:8443/"));
     }
 }

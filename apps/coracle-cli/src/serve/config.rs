@@ -20,6 +20,7 @@ pub(super) struct Config {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) http2: Http2,
+    pub(super) tls: Option<Spanned<Tls>>,
     pub(super) site: Option<Spanned<Site>>,
     pub(super) host: Vec<Spanned<Site>>,
     pub(super) proxy: Vec<Spanned<Proxy>>,
@@ -79,6 +80,54 @@ pub(super) struct Http2 {
     pub(super) connection_window_bytes: Option<Spanned<i64>>,
     pub(super) ping_seconds: Option<Spanned<i64>>,
     pub(super) ping_timeout_seconds: Option<Spanned<i64>>,
+}
+
+/// TLS on all addresses of `listen`.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Tls {
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
+    pub(super) key_password_file: Option<Spanned<PathBuf>>,
+    /// Others, chosen by the name that is asked for.
+    pub(super) identity: Vec<Identity>,
+    pub(super) self_signed: bool,
+    pub(super) refuse_unknown_names: bool,
+    pub(super) client_roots: Option<Spanned<PathBuf>>,
+    pub(super) client_certificates: ClientCertificates,
+    pub(super) oldest_version: Oldest,
+    pub(super) handshake_seconds: Option<Spanned<i64>>,
+    pub(super) redirect: Vec<Spanned<String>>,
+    pub(super) hsts_seconds: Option<Spanned<i64>>,
+    pub(super) hsts_subdomains: bool,
+}
+
+/// A certificate, and its key.
+#[derive(Deserialize, Debug, Default, Clone)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Identity {
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
+    pub(super) key_password_file: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ClientCertificates {
+    /// Who shows none is refused.
+    #[default]
+    Require,
+    /// Who shows none is let in all the same.
+    Allow,
+}
+
+#[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Oldest {
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    #[serde(rename = "1.3")]
+    Tls13,
 }
 
 /// A site: that of everybody, or that of a host.

@@ -1,7 +1,7 @@
 //! SIGHUP: the configuration is read again, and the access log opened anew.
 //!
-//! Sites change from the next request on, limits and time-outs from the next connection on; where it listens and
-//! with how many threads does not.
+//! Sites change from the next request on; limits, time-outs and certificates from the next connection on; where it
+//! listens and with how many threads does not.
 //!
 //! A configuration that is wrong is refused: the log says why, and the old one stays.
 
@@ -15,6 +15,7 @@ use coracle::Builder;
 use coracle::demux::Backend;
 use coracle::http::LiveSettings;
 use coracle::http::middleware::AccessLog;
+use coracle::tls::ServerTls;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -27,6 +28,9 @@ pub(super) struct Reloader {
     pub(super) live: Arc<Live>,
     pub(super) settings: LiveSettings,
     pub(super) welcome: Welcome,
+    /// What new connections are shown, if TLS is spoken; and where it is.
+    pub(super) tls: Option<ServerTls>,
+    pub(super) https_port: u16,
     /// What was replaced, while somebody may still be busy with it: its end may have to wait for a file, which is
     /// nothing for a loop.
     pub(super) retired: Vec<SharedApp>,
@@ -73,7 +77,12 @@ impl Reloader {
             Some(log) if self.setup.log == setup.log => Some(log.clone()),
             _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,
         };
-        let app = whole::app(&setup, &self.welcome, log.clone()).map_err(Refused::Other)?;
+        let app = whole::app(&setup, &self.welcome, log.clone(), self.https_port);
+        let app = app.map_err(Refused::Other)?;
+        if let (Some(live), Some(tls)) = (&self.tls, &setup.tls) {
+            live.replace(tls.settings.clone()).map_err(Refused::Other)?;
+            tls.warnings().for_each(|warning| tracing::warn!("{warning}"));
+        }
         self.settings.replace(setup.settings.clone()).map_err(Refused::Other)?;
         let fixed = self.setup.fixed(&setup).join(", ");
         if !fixed.is_empty() {

@@ -5,6 +5,7 @@ use super::config::{Config, Format, Http2, Limits, Timeouts};
 use super::mistake::Mistakes;
 use super::proxies::{self, ProxySetup};
 use super::site_setup::{SiteSetup, cannot_read, host_site, read_site};
+use super::tls_setup::TlsSetup;
 use crate::options::ServeOptions;
 use crate::privileges::Account;
 use coracle::http::middleware::LogFormat;
@@ -36,6 +37,7 @@ pub(super) struct Setup {
     pub(super) proxies: Vec<ProxySetup>,
     /// Who says for whom a connection is.
     pub(super) proxy_protocol: Networks,
+    pub(super) tls: Option<TlsSetup>,
 }
 
 /// Where a line is written for each answer. Two that are the same write to the same file in the same way.
@@ -63,6 +65,7 @@ impl Setup {
             None => Setup::default(),
         };
         setup.adopt(arguments).map_err(Refused::Other)?;
+        setup.options.tls = setup.tls.as_ref().map(|tls| tls.redirect.clone());
         Ok(setup)
     }
 
@@ -117,6 +120,7 @@ impl Setup {
             }
             Log { file, format: log.format.into() }
         });
+        let tls = config.tls.as_ref().map(|tls| TlsSetup::read(tls, mistakes, base));
         let site = site.or_else(|| hosts.is_empty().then(SiteSetup::default));
         let mut paths = Vec::new();
         let proxies = config.proxy.iter().map(|proxy| proxies::read(proxy, mistakes, &mut paths));
@@ -135,6 +139,7 @@ impl Setup {
             hosts,
             proxies,
             proxy_protocol,
+            tls,
         }
     }
 
@@ -175,6 +180,12 @@ impl Setup {
                 None => self.proxies.push(new),
             }
         }
+        self.tls = TlsSetup::adopt(self.tls.take(), arguments)?;
+        if !arguments.tls_redirect.is_empty() && self.tls.is_none() {
+            let text = "--tls-redirect sends clients to TLS, but there is none: add --tls-cert and --tls-key, \
+                        or --self-signed";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         if arguments.directory.is_some() {
             self.site.get_or_insert_default(); // for whom no host is named
         }
@@ -194,6 +205,8 @@ impl Setup {
             ("processes", old.processes != new.processes),
             ("drain_seconds", old.drain != new.drain),
             ("user", user_differs),
+            ("tls", old.tls.is_some() != new.tls.is_some()),
+            ("tls.redirect", old.tls.is_some() && new.tls.is_some() && old.tls != new.tls),
         ];
         differences.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
     }
@@ -211,6 +224,7 @@ impl Default for Setup {
             hosts: Vec::new(),
             proxies: Vec::new(),
             proxy_protocol: Networks::none(),
+            tls: None,
         }
     }
 }

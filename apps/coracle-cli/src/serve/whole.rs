@@ -1,8 +1,8 @@
 //! The whole app: hosts, and around them what is done for every request.
 //!
 //! ```text
-//!   request ──► id ──► access log ──► panics ──┬► host ──► site: redirects, files, welcome page
-//!                                              └► proxy, if the path is below that of one
+//!   request ──► id ──► access log ──► panics ──► https? ──┬► host ──► site: redirects, files, welcome page
+//!                                                         └► proxy, if the path is below that of one
 //! ```
 
 use super::proxies;
@@ -20,8 +20,12 @@ pub(super) fn app(
     setup: &Setup,
     welcome: &Welcome,
     log: Option<AccessLog>,
+    https_port: u16,
 ) -> io::Result<SharedApp> {
     let mut app = proxies::before(hosts(setup, welcome)?, &setup.proxies)?;
+    if let Some(https) = setup.tls.as_ref().and_then(|tls| tls.middleware(https_port)) {
+        app = Arc::new(around(https, app));
+    }
     app = Arc::new(around(catch_panics, app));
     if let Some(log) = log {
         app = Arc::new(around(log, app));

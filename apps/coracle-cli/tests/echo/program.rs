@@ -142,6 +142,18 @@ impl Program {
         Program { process, address, backend, loops, stdout, stderr: Some(stderr) }
     }
 
+    /// The next address that it says it listens on.
+    #[allow(dead_code)] // not in all suites
+    pub(crate) fn next_address(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "it says nothing more");
+            if let Some((_, told)) = line.split_once(": listening on ") {
+                return told.split_once(", on ").expect("a backend").0.to_owned();
+            }
+        }
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id() as i32).unwrap()
     }

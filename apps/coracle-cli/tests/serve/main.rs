@@ -21,6 +21,7 @@ mod proxying;
 mod reload;
 mod site;
 mod stop;
+mod tls;
 mod traversal;
 
 macro_rules! suite {
@@ -104,6 +105,15 @@ macro_rules! suite {
             }
             idle::{
                 b4_idle_server_sleeps,
+            }
+            tls::{
+                m1_curl_is_served_by_both_versions,
+                m1_openssl_is_refused_a_renegotiation,
+                m1_who_comes_without_tls_is_redirected,
+                m2_hosts_have_their_certificates_and_clients_theirs,
+                m2_check_says_what_is_wrong_with_a_file,
+                m3_sighup_reads_certificates_again,
+                m5_self_signed_certificate_is_made,
             }
             stop::{
                 q4_answer_under_way_is_finished,

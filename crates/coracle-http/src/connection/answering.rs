@@ -36,7 +36,7 @@ impl Shared {
             exchange.owned.be_unknown();
             exchange
         });
-        exchange.owned.peer = self.peer.address();
+        self.peer.tell(&mut exchange.owned);
         let response = self.site.refuse(&exchange.owned, refusal);
         self.tell(conn, exchange, refusal, response);
     }

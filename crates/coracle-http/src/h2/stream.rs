@@ -129,7 +129,7 @@ impl Stream {
             place: Cell::new(0),
         });
         let mut exchange = conn.site.take_exchange();
-        exchange.owned.peer = conn.peer.address();
+        conn.peer.tell(&mut exchange.owned);
         let settings = &conn.site.settings;
         let planned =
             read_head(&parts, has_body, settings, &mut exchange.owned).and_then(|facts| {
@@ -153,7 +153,8 @@ impl Stream {
     }
 
     fn plan(&self, exchange: &mut Exchange) -> Result<(), Refusal> {
-        if let Some(refusal) = handling::refuse_method(exchange.owned.method) {
+        let refused = handling::refuse_method(exchange.owned.method);
+        if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
             return Err(refusal);
         }
         let site = &self.conn.site;

@@ -62,6 +62,9 @@ pub struct Client {
     settings: Settings,
     timeout: Duration,
     addresses: Vec<Address>,
+    /// Whom to trust, if not whom the system does.
+    #[cfg(feature = "tls")]
+    trust: Option<coracle_tls::ClientTls>,
 }
 
 impl Client {
@@ -105,6 +108,8 @@ impl Client {
             settings: Settings::default(),
             timeout: TIMEOUT,
             addresses: Vec::new(),
+            #[cfg(feature = "tls")]
+            trust: None,
         })
     }
 
@@ -156,16 +161,28 @@ impl Client {
     /// - Of connecting: `ConnectionRefused`, and what else there is.
     /// - `InvalidData` if the answer is no WebSocket, or not the one that was asked for; the text says why.
     /// - `TimedOut` if it takes too long; `ECANCELED`.
-    /// - `Unsupported` for `wss`, which needs a layer: [`connect_through`](Client::connect_through).
+    /// - `Unsupported` for `wss` without the feature `tls`. With it, `InvalidData` if the server is not who it
+    ///   should be, as the system has it, or `Client::tls`.
     pub fn connect(self) -> io::Result<WebSocket> {
+        if self.tls {
+            let layer = self.layer()?;
+            return self.connect_through(layer);
+        }
         let inbox = Rc::<Inbox>::default();
         let mailbox = Mailbox { inbox: Rc::clone(&inbox), start: None };
-        self.refuse_tls()?;
         let handle = self.dial((mailbox, true), |dialing| dialing)?;
         Ok(WebSocket::new(handle.line, inbox))
     }
 
-    /// The same through a layer, which encrypts: what `wss` is.
+    /// For `wss`: with this TLS, and trust in whom it trusts. Without it, in whom the system trusts.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: &coracle_tls::ClientTls) -> Client {
+        self.trust = Some(tls.clone());
+        self
+    }
+
+    /// The same through a layer of your own, which encrypts: what `wss` is.
     ///
     /// # Errors
     /// As [`connect`](Client::connect).
@@ -181,15 +198,32 @@ impl Client {
     /// # Errors
     /// As [`connect`](Client::connect).
     pub fn connect_with(self, handler: impl Handler) -> io::Result<Handle> {
-        self.refuse_tls()?;
+        if self.tls {
+            let layer = self.layer()?;
+            return self.dial((handler, false), |dialing| Layered::new(layer, dialing));
+        }
         self.dial((handler, false), |dialing| dialing)
     }
 
-    fn refuse_tls(&self) -> io::Result<()> {
-        if !self.tls {
-            return Ok(());
+    /// What encrypts, for a URL of `wss`.
+    #[cfg(feature = "tls")]
+    fn layer(&self) -> io::Result<coracle_tls::TlsLayer> {
+        let name = match self.host.rfind(']') {
+            Some(end) => &self.host[..=end],
+            None => self.host.split(':').next().unwrap_or_default(),
+        };
+        match &self.trust {
+            Some(tls) => tls.layer(name),
+            None => coracle_tls::ClientTls::system()?.layer(name),
         }
-        let text = format!("wss://{} needs a layer that encrypts: see connect_through", self.host);
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn layer(&self) -> io::Result<NoLayer> {
+        let text = format!(
+            "wss://{} needs TLS: enable the feature `tls`, or see connect_through",
+            self.host
+        );
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
@@ -251,5 +285,25 @@ impl Client {
         answer.wait().inspect_err(|_| {
             conn.with(lp, |conn| conn.abort()); // or it is gone
         })
+    }
+}
+
+/// What encrypts where there is no TLS: nothing.
+#[cfg(not(feature = "tls"))]
+enum NoLayer {}
+
+#[cfg(not(feature = "tls"))]
+impl Layer for NoLayer {
+    fn receive(
+        &mut self,
+        _wire: &mut coracle_net::Buffer,
+        _plain: &mut coracle_net::Buffer,
+        _reply: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        match *self {}
+    }
+
+    fn send(&mut self, _plain: &[u8], _wire: &mut Vec<u8>) -> io::Result<usize> {
+        match *self {}
     }
 }

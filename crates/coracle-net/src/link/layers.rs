@@ -263,8 +263,8 @@ impl Layers {
             }
             any = true;
         }
-        if layer.has_ended() {
-            *input = Buffer::new();
+        if layer.has_ended() || input.is_empty() {
+            *input = Buffer::new(); // who is idle holds nothing
         }
         input.settle();
         Ok(any)

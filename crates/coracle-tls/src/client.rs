@@ -1,0 +1,125 @@
+//! The side that asks: whom it trusts, and who it says it is.
+
+use crate::engine::Engine;
+use crate::identity::wrong;
+use crate::provider::provider;
+use crate::{Identity, Roots, TlsLayer, TlsStream, TlsVersion};
+use rustls::pki_types::ServerName;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ClientConnection};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+/// What can be chosen about the TLS of a client.
+#[derive(Debug, Clone)]
+pub struct ClientSettings {
+    /// Who may say that a server is who it is.
+    pub roots: Roots,
+    /// What is shown to servers that ask who is there.
+    pub identity: Option<Identity>,
+    /// The protocols that are spoken above (ALPN), the best first.
+    pub alpn: Vec<Vec<u8>>,
+    /// The oldest TLS that is spoken.
+    pub oldest_version: TlsVersion,
+}
+
+impl ClientSettings {
+    /// With what is usual, and trust in these.
+    pub fn trusting(roots: Roots) -> ClientSettings {
+        ClientSettings {
+            roots,
+            identity: None,
+            alpn: Vec::new(),
+            oldest_version: TlsVersion::Tls12,
+        }
+    }
+}
+
+/// The TLS of clients: one is enough for all connections, which can go on with each other's sessions. Clones are
+/// the same; any thread.
+///
+/// ```no_run
+/// use coracle_tls::ClientTls;
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let tls = ClientTls::system()?;
+/// let mut stream = tls.connect("example.org", TcpStream::connect("example.org:443")?)?;
+/// stream.write_all(b"GET / HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")?;
+/// stream.read_to_end(&mut Vec::new())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ClientTls(Arc<ClientConfig>);
+
+impl ClientTls {
+    /// One that trusts whom the system trusts.
+    ///
+    /// # Errors
+    /// As [`Roots::system`].
+    pub fn system() -> io::Result<ClientTls> {
+        ClientTls::new(ClientSettings::trusting(Roots::system()?))
+    }
+
+    /// One with these settings.
+    ///
+    /// # Errors
+    /// They make no sense.
+    pub fn new(settings: ClientSettings) -> io::Result<ClientTls> {
+        let unusable =
+            |error: rustls::Error| wrong(format!("TLS cannot be used like this: {error}"));
+        let versions: &[_] = match settings.oldest_version {
+            TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+            TlsVersion::Tls13 => &[&rustls::version::TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(versions).map_err(unusable)?;
+        let builder = builder.with_root_certificates(settings.roots.0);
+        let mut config = match settings.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let key = SingleCertAndKey::from(CertifiedKey::clone(identity.key()));
+                builder.with_client_cert_resolver(Arc::new(key))
+            }
+        };
+        config.alpn_protocols = settings.alpn;
+        Ok(ClientTls(Arc::new(config)))
+    }
+
+    /// For a connection to the host of this name, which begins now. It may also be an address.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there can be no such name.
+    pub fn layer(&self, host: &str) -> io::Result<TlsLayer> {
+        Ok(TlsLayer::new(self.engine(host)?))
+    }
+
+    fn engine(&self, host: &str) -> io::Result<Engine> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let name = ServerName::try_from(bare.to_owned()).map_err(|_| {
+            let text = format!("{host:?} is no name of a host, for which a certificate could be");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let connection = ClientConnection::new(Arc::clone(&self.0), name);
+        let connection = connection.map_err(|error| wrong(format!("TLS cannot begin: {error}")))?;
+        Ok(Engine::client(connection))
+    }
+
+    /// Shakes hands over a socket to the host of this name, and waits for that: in a coroutine, or in a thread of
+    /// its own.
+    ///
+    /// # Errors
+    /// Of the socket; and `InvalidData` if the server is not who it should be.
+    pub fn connect<S: Read + Write>(&self, host: &str, socket: S) -> io::Result<TlsStream<S>> {
+        TlsStream::new(self.engine(host)?, socket)
+    }
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").finish_non_exhaustive()
+    }
+}
