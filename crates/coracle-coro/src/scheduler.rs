@@ -373,7 +373,7 @@ impl Scheduler {
         let mut left = RESUMES_PER_TURN;
         while left > 0 {
             left -= 1;
-            if left % RESUMES_PER_LOOK == 0 && lp.has_late_timer() {
+            if left.is_multiple_of(RESUMES_PER_LOOK) && lp.has_late_timer() {
                 break;
             }
             if self.is_forked() {
