@@ -84,7 +84,6 @@ BAD = [
     ("version 1.10", b"GET / HTTP/1.10\r\nHost: a\r\n\r\n", {400, 505}),
     ("version 2.0", b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", {505}),
     ("no version", b"GET /\r\n\r\n", {400}),
-    ("preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 505}),
     ("no target", b"GET HTTP/1.1\r\nHost: a\r\n\r\n", {400}),
     ("fragment", b"GET /#a HTTP/1.1\r\nHost: a\r\n\r\n", {400}),
     ("target not ASCII", b"GET /\xc3\xa4 HTTP/1.1\r\nHost: a\r\n\r\n", {400}),

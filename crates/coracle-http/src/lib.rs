@@ -1,4 +1,4 @@
-//! Requests and responses: HTTP/1.1, strict and fast, with handlers that are plain functions.
+//! Requests and responses: HTTP/1.1 and HTTP/2, strict and fast, with handlers that are plain functions.
 //!
 //! An app is a function of a request. It runs in a coroutine, so it may wait; while it does, the loop serves
 //! others.
