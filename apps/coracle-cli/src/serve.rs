@@ -50,7 +50,10 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     warn_of_published(&arguments, &setup);
     let is_worker = Worker::current().is_some();
     let browser = (arguments.open && !is_worker).then(browser::prepare).transpose()?;
-    let server = setup.options.server(ADDRESS)?;
+    let mut server = setup.options.server(ADDRESS)?;
+    if !setup.proxies.is_empty() {
+        server = server.capacity(crate::proxy::capacity()); // a client may have a server behind it
+    }
     rustix::thread::set_no_new_privs(true)?;
     coracle::seeing::dump_on_sigquit()?;
     let loops = setup.options.loops();
