@@ -58,6 +58,9 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let secure = setup.tls.as_ref().map(|_| server.local_addresses()).unwrap_or_default();
     let https_port = secure.iter().find_map(Address::ip).map_or(443, |address| address.port());
     setup.tls.iter().flat_map(TlsSetup::warnings).for_each(|warning| tracing::warn!("{warning}"));
+    if !setup.proxies.is_empty() {
+        server = server.capacity(crate::proxy::capacity()); // a client may have a server behind it
+    }
     if setup.options.processes.is_none() {
         server = server.listen()?; // only who was privileged may, perhaps
     }

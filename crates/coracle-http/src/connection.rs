@@ -347,7 +347,7 @@ impl Shared {
         let unread = input.unread();
         if self.requests.get() == 0 && unread.starts_with(b"PRI") {
             let begun = unread.len().min(PREFACE.len());
-            if self.site.settings.http2.prior_knowledge && unread[..begun] == PREFACE[..begun] {
+            if unread[..begun] == PREFACE[..begun] && self.may_be_http2() {
                 return match begun == PREFACE.len() {
                     true => self.become_http2(conn),
                     false => self.await_head(conn, unread.len()),
@@ -385,6 +385,11 @@ impl Shared {
                 true
             }
         }
+    }
+
+    /// By agreement, or without one if that is welcome.
+    fn may_be_http2(&self) -> bool {
+        self.site.settings.http2.prior_knowledge || self.peer.has_agreed_on("h2")
     }
 
     /// What has come is for HTTP/2, its beginning included.

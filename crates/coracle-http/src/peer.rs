@@ -48,6 +48,16 @@ impl Peer {
         }
     }
 
+    /// Whether it is this protocol that was agreed upon, by TLS.
+    pub(crate) fn has_agreed_on(&self, protocol: &str) -> bool {
+        #[cfg(feature = "tls")]
+        if let Some(session) = self.session() {
+            return session.alpn() == Some(protocol.as_bytes());
+        }
+        let _ = protocol;
+        false
+    }
+
     #[inline]
     pub(crate) fn address(&self) -> Address {
         match self {
