@@ -1,7 +1,7 @@
 //! Did anything else run while we measured?
 //!
-//! The kernel's account of busy time on all cores, minus what this process and its children have used, is what others
-//! have used. A hypervisor that takes our cores away counts too.
+//! The kernel's account of busy time on all cores, minus what this process and its children have used, is what
+//! others have used. A hypervisor that takes our cores away counts too.
 
 use std::fs;
 use std::io;

@@ -226,8 +226,8 @@ impl Server {
         self
     }
 
-    /// Opens the listening sockets of all loops now, not when it starts: for who has given up its privileges by then.
-    /// Call it after [`loops`](Server::loops), with all addresses there.
+    /// Opens the listening sockets of all loops now, not when it starts: for who has given up its privileges by
+    /// then. Call it after [`loops`](Server::loops), with all addresses there.
     ///
     /// ```
     /// # use coracle_http::{Request, Server};
