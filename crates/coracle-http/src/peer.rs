@@ -15,6 +15,17 @@ pub(crate) enum Peer {
     Secure(Box<(Address, Arc<Session>)>),
 }
 
+/// Which HTTP the two sides have agreed upon, before either has said anything in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agreed {
+    /// On none: what comes first tells.
+    Nothing,
+    #[cfg(feature = "tls")]
+    Http1,
+    #[cfg(feature = "tls")]
+    Http2,
+}
+
 impl Peer {
     pub(crate) fn new(address: &Address) -> Peer {
         match address {
@@ -48,14 +59,14 @@ impl Peer {
         }
     }
 
-    /// Whether it is this protocol that was agreed upon, by TLS.
-    pub(crate) fn has_agreed_on(&self, protocol: &str) -> bool {
+    /// What was agreed upon by TLS (ALPN).
+    #[inline]
+    pub(crate) fn agreed(&self) -> Agreed {
         #[cfg(feature = "tls")]
-        if let Some(session) = self.session() {
-            return session.alpn() == Some(protocol.as_bytes());
+        if let Some(alpn) = self.session().and_then(|session| session.alpn()) {
+            return if alpn == b"h2" { Agreed::Http2 } else { Agreed::Http1 };
         }
-        let _ = protocol;
-        false
+        Agreed::Nothing
     }
 
     #[inline]

@@ -1,5 +1,9 @@
 //! HTTP behind TLS: servers with real sockets, on every backend.
 
+mod http2;
+#[path = "../rows/http2_frames.rs"]
+mod http2_frames;
+
 use coracle_http::middleware::{Https, around};
 use coracle_http::tls::{
     ClientCertificates, ClientSettings, ClientTls, Identity, Roots, ServerSettings, ServerTls,
@@ -333,6 +337,42 @@ fn m4_upload_that_is_cut_off_is_an_error_of_the_read() {
         stream.get_mut().write_all(begin).unwrap();
         stream.get_ref().socket().shutdown(Shutdown::Write).unwrap(); // without close_notify
         assert!(told.recv_timeout(PATIENCE).unwrap().is_err());
+        stop(running);
+    }
+}
+
+#[test]
+fn m4_end_is_said_to_who_takes_its_answer_late() {
+    const MUCH: usize = 8 << 20;
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let settings = Settings { drain: Duration::from_millis(20), ..Settings::default() };
+        let app = |req: &Request<'_>| match req.path() {
+            "/written" => http::Body::stream(|out| {
+                (0..MUCH / 1024).try_for_each(|_| out.write_all(&[7; 1024]))
+            }),
+            _ => http::Body::from(vec![7; MUCH]),
+        };
+        let running = server(backend, &tls).settings(settings).start(app).unwrap();
+        for path in ["/written", "/whole"] {
+            let mut stream = connect(&running, &client(&identity));
+            let head =
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            stream.get_mut().write_all(head.as_bytes()).unwrap();
+            let (mut count, mut piece) = (0, vec![0; 1 << 20]);
+            loop {
+                let before = count;
+                match stream.read(&mut piece).expect("an end that is said") {
+                    0 => break,
+                    more => count += more,
+                }
+                if before >> 21 < count >> 21 {
+                    thread::sleep(Duration::from_millis(50)); // longer than it is drained
+                }
+            }
+            assert!(count > MUCH);
+        }
         stop(running);
     }
 }
