@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   judge   (curl, nghttp and h2load, ab, wrk, h11, h2, grpcio, wsproto and websockets, slowhttptest, Chromium,
-//!     │       sslscan, testssl.sh)
+//!     │       sslscan, testssl.sh, sslyze)
 //!     │ talks to
 //!   server  (coracle hello, coracle serve, examples/http_echo), on each backend
 //! ```

@@ -139,6 +139,14 @@ pub(super) const JUDGES: &[Judge] = &[
         run: secure::testssl,
     },
     Judge {
+        name: "sslyze",
+        present: &["sslyze", "--help"],
+        package: "pipx && pipx install sslyze==6.3.1",
+        quick: false,
+        every_backend: false,
+        run: secure::sslyze,
+    },
+    Judge {
         name: "chromium-tls",
         present: &["chromium", "--version"],
         package: "chromium",

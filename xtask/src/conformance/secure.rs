@@ -220,6 +220,38 @@ fn judge_table(table: &str) -> Verdict {
     }
 }
 
+/// What `sslyze` must have said, whatever the spaces.
+const SAID: &[&str] = &[
+    "OK - Compression disabled",
+    "OK - Not vulnerable to OpenSSL CCS injection",
+    "TLS_FALLBACK_SCSV: OK - Supported",
+    "OK - Not vulnerable to Heartbleed",
+    "OK - Not vulnerable, RSA cipher suites not supported.",
+    "Client Renegotiation DoS Attack: OK - Not vulnerable",
+    "Secure Renegotiation: OK - Supported",
+    "Forward Secrecy OK - Supported",
+    "Legacy RC4 Algorithm OK - Not Supported",
+];
+
+/// Every cipher of every version, one at a time, and attacks.
+pub(super) fn sslyze(_: &Path, programs: &Programs, backend: &str) -> Verdict {
+    let server = programs.echo(backend, SECURE)?;
+    let mut scan = Command::new("sslyze");
+    scan.args(["--sslv2", "--sslv3", "--tlsv1", "--tlsv1_1", "--tlsv1_2", "--tlsv1_3"]);
+    scan.args(["--heartbleed", "--openssl_ccs", "--robot", "--reneg", "--compression"]);
+    let text = command::output(scan.args(["--fallback", &server.address.to_string()]))?;
+    server.end()?;
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some(part) = SAID.iter().find(|part| !words.contains(**part)) {
+        return Err(format!("{part} is not in\n{text}"));
+    }
+    let refused = words.matches("the server rejected all cipher suites").count();
+    match (refused, words.contains("Error when running")) {
+        (4, false) => Ok("SSL and TLS before 1.2 are refused, and no attack succeeds".to_owned()),
+        _ => Err(text),
+    }
+}
+
 pub(super) fn chromium(root: &Path, programs: &Programs, backend: &str) -> Verdict {
     browse(
         root,
