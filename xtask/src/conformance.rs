@@ -1,12 +1,14 @@
 //! `cargo xtask conformance`: programs that are not ours judge our servers, and each verdict is told.
 //!
 //! ```text
-//!   judge   (curl, nghttp and h2load, ab, wrk, h11, h2, grpcio, wsproto and websockets, slowhttptest, Chromium)
+//!   judge   (curl, nghttp and h2load, ab, wrk, h11, h2, grpcio, wsproto and websockets, slowhttptest, Chromium,
+//!     │       sslscan, testssl.sh, sslyze)
 //!     │ talks to
 //!   server  (coracle hello, coracle serve, examples/http_echo), on each backend
 //! ```
 
 mod judges;
+mod secure;
 mod server;
 
 use self::judges::{JUDGES, Judge};

@@ -6,6 +6,7 @@
 
 use coracle_coro::net::TcpStream;
 use coracle_coro::{sleep, spawn, timeout};
+use coracle_http::tls::{ClientSettings, ClientTls, Identity, Roots, Secure, ServerTls};
 use coracle_http::{
     App, Body, IntoResponse, Method, Plan, Proxy, Request, Response, Service, Settings, Status, ws,
 };
@@ -349,4 +350,86 @@ fn k1_websockets_in_the_simulator_say_what_they_are_told_whatever_happens() {
     }
     println!("{whole} messages");
     assert!(whole > SEEDS as usize * 5, "most of them come through: {whole}");
+}
+
+/// Asks a few things behind TLS, one after the other; how many were answered. The end is said by both sides, and
+/// which of them is the first to do so depends on the seed.
+fn talk_secretly(address: SocketAddr, tls: &ClientTls, seed: u64) -> io::Result<usize> {
+    let mut dice = Dice(seed);
+    let limit = Duration::from_secs(30);
+    timeout(limit, || {
+        let mut stream = tls.connect("a", TcpStream::connect(address)?)?;
+        let count = 1 + dice.below(4) as usize;
+        let server_ends = dice.below(2) == 0;
+        let mut reader = BufReader::new(&mut stream);
+        for n in 1..=count {
+            let (mut bytes, body) = request(&mut dice);
+            if server_ends && n == count {
+                let line = bytes.windows(2).position(|pair| pair == b"\r\n").expect("a line") + 2;
+                bytes.splice(line..line, *b"Connection: close\r\n");
+            }
+            for piece in bytes.chunks(1 + dice.below(100_000) as usize) {
+                reader.get_mut().write_all(piece)?;
+            }
+            assert!(answer(&mut reader)? == body, "the right answer, in its turn");
+        }
+        drop(reader);
+        if !server_ends {
+            stream.close()?;
+        }
+        // Without close_notify, this is an error.
+        assert_eq!(stream.read(&mut [0])?, 0, "nothing follows");
+        stream.close()?;
+        Ok(count)
+    })
+}
+
+#[test]
+fn m4_both_sides_say_their_end_in_the_simulator_whatever_happens() {
+    let identity = Identity::self_signed(["a"]).expect("an identity");
+    let tls = ServerTls::new(identity.clone()).expect("a server");
+    let roots = Roots::identity(&identity).expect("roots");
+    let client = ClientTls::new(ClientSettings::trusting(roots)).expect("a client");
+    let mut whole = 0;
+    for seed in 0..SEEDS {
+        let benign = seed % 2 == 0;
+        let faults = if benign { Faults::benign() } else { Faults::hostile() };
+        let kernel = Kernel::with_faults(seed, faults);
+        let lp = Loop::builder().demux(kernel.demux()).build().expect("a loop");
+        let before = kernel.open_descriptors();
+        let service = Service::new(Everything, Settings::default()).expect("a service");
+        let (any, settings) = ("127.0.0.1:0".parse().unwrap(), service.connection_settings());
+        let (made, secret) = (service.clone(), tls.clone());
+        let listener = Listener::bind(&lp, &any, settings, move |peer| {
+            let (made, peer) = (made.clone(), peer.clone());
+            Secure::new(secret.layer(), move |session| made.secure_connection(&peer, session))
+        });
+        let Ok(listener) = listener else { continue }; // the kernel has no socket for it
+        let address = listener.local_address(&lp).expect("it listens").ip().expect("an IP address");
+        let client = client.clone();
+        let ended = coracle_coro::run_on(&lp, move || {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|n| {
+                    let client = client.clone();
+                    spawn(move || talk_secretly(address, &client, seed * CLIENTS + n))
+                })
+                .collect();
+            let ended = clients.into_iter().map(|client| client.join().expect("no panic"));
+            Ok::<Vec<io::Result<usize>>, io::Error>(ended.collect())
+        });
+        for ended in ended.expect("a run") {
+            match ended {
+                Ok(count) => whole += count,
+                Err(error) => {
+                    assert!(!benign, "seed {seed}: {error}: {}", kernel.describe_faults())
+                }
+            }
+        }
+        listener.close(&lp);
+        lp.run_until_idle().expect("it comes to rest");
+        assert_eq!(service.stats().panics, 0, "seed {seed}");
+        drop((listener, service));
+        assert_eq!(kernel.open_descriptors(), before, "seed {seed}: {}", kernel.describe_faults());
+    }
+    assert!(whole > SEEDS as usize * 6, "most of them come through: {whole}");
 }

@@ -367,7 +367,9 @@ impl ResolvesServerCert for Resolver {
         if self.refuse && asked.is_some_and(|name| self.names.all(name).next().is_none()) {
             return None;
         }
-        self.names.identities.iter().find(fits).map(key)
+        // If none fits, it is the handshake that fails, and the client is told so.
+        let identities = &self.names.identities;
+        identities.iter().find(fits).or(identities.first()).map(key)
     }
 }
 

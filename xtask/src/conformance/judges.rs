@@ -1,6 +1,7 @@
 //! The judges: how each is asked, and what it must have said.
 
 use super::Verdict;
+use super::secure;
 use super::server::{Programs, Server};
 use crate::command;
 use std::fs;
@@ -104,6 +105,54 @@ pub(super) const JUDGES: &[Judge] = &[
         quick: false,
         every_backend: false,
         run: chromium,
+    },
+    Judge {
+        name: "curl-tls",
+        present: &["curl", "--version"],
+        package: "curl",
+        quick: true,
+        every_backend: true,
+        run: secure::curl,
+    },
+    Judge {
+        name: "nghttp2-tls",
+        present: &["nghttp", "--version"],
+        package: "nghttp2-client",
+        quick: true,
+        every_backend: true,
+        run: secure::nghttp2,
+    },
+    Judge {
+        name: "sslscan",
+        present: &["sslscan", "--version"],
+        package: "sslscan",
+        quick: true,
+        every_backend: false,
+        run: secure::sslscan,
+    },
+    Judge {
+        name: "testssl",
+        present: &["testssl", "--version"],
+        package: "testssl.sh",
+        quick: false,
+        every_backend: false,
+        run: secure::testssl,
+    },
+    Judge {
+        name: "sslyze",
+        present: &["sslyze", "--help"],
+        package: "pipx && pipx install sslyze==6.3.1",
+        quick: false,
+        every_backend: false,
+        run: secure::sslyze,
+    },
+    Judge {
+        name: "chromium-tls",
+        present: &["chromium", "--version"],
+        package: "chromium",
+        quick: false,
+        every_backend: false,
+        run: secure::chromium,
     },
 ];
 
@@ -277,7 +326,7 @@ fn slowhttptest(_: &Path, programs: &Programs, backend: &str) -> Verdict {
         // Half of the least rate; a client has half a minute to show that it reads. When it is cut, it goes on
         // reading for a while what its kernel has of the answer.
         let reader = ["-X", "-n", "1", "-w", "512", "-y", "1024", "-z", "256", "-l", "240"];
-        attack("reader", programs.serve(backend, &site)?, "/large.bin", &reader)?;
+        attack("reader", programs.serve(backend, &site, &[])?, "/large.bin", &reader)?;
         Ok("200 each with slow headers, bodies, ranges and readers are gone in time".to_owned())
     })();
     let _ = fs::remove_dir_all(&site);
@@ -331,23 +380,51 @@ fn server_answers(server: &Server) -> Result<(), String> {
     command::output(curl.arg(server.url("/"))).map(drop)
 }
 
-/// A page of ours, and one that talks to the echo over a WebSocket.
 fn chromium(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    browse(
+        root,
+        programs,
+        backend,
+        &Way { options: &[], page: "http", socket: "ws", agreed: "http/1.1" },
+    )
+}
+
+/// How a browser comes to a page, and from there to a WebSocket.
+pub(super) struct Way {
+    /// Of our programs.
+    pub(super) options: &'static [&'static str],
+    pub(super) page: &'static str,
+    pub(super) socket: &'static str,
+    /// What the page is got by.
+    pub(super) agreed: &'static str,
+}
+
+/// A page of ours, and one that talks to the echo over a WebSocket.
+pub(super) fn browse(root: &Path, programs: &Programs, backend: &str, way: &Way) -> Verdict {
     let directory = std::env::temp_dir().join(format!("coracle-chromium-{}", std::process::id()));
-    let verdict = browse(root, programs, backend, &directory);
+    let verdict = browse_in(root, programs, backend, way, &directory);
     let _ = fs::remove_dir_all(&directory);
     verdict
 }
 
-fn browse(root: &Path, programs: &Programs, backend: &str, directory: &Path) -> Verdict {
+fn browse_in(
+    root: &Path,
+    programs: &Programs,
+    backend: &str,
+    way: &Way,
+    directory: &Path,
+) -> Verdict {
     let site = directory.join("site");
     fs::create_dir_all(&site).map_err(|why| format!("{}: {why}", site.display()))?;
-    let (server, echo) = (programs.serve(backend, &site)?, programs.echo(backend, &[])?);
+    let server = programs.serve(backend, &site, way.options)?;
+    let echo = programs.echo(backend, way.options)?;
     let show = |path: &str| {
         let mut chromium = Command::new("chromium");
         chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
+        chromium.arg("--ignore-certificate-errors"); // nobody has signed ours
         chromium.arg(format!("--user-data-dir={}", directory.join("profile").display()));
-        command::output(chromium.arg("--dump-dom").arg(server.url(path)))
+        let url = format!("{}://{}{path}", way.page, server.address);
+        command::output(chromium.arg("--dump-dom").arg(url))
     };
     let page = show("/")?;
     if !page.contains("<h1>It floats.</h1>") {
@@ -355,15 +432,20 @@ fn browse(root: &Path, programs: &Programs, backend: &str, directory: &Path) -> 
     }
     let talk = root.join("xtask/judges/talk.html");
     let talk = fs::read_to_string(&talk).map_err(|why| format!("{}: {why}", talk.display()))?;
-    let talk = talk.replace("ADDRESS", &echo.address.to_string());
+    let talk = talk.replace("ADDRESS", &format!("{}://{}", way.socket, echo.address));
     fs::write(site.join("talk.html"), talk).map_err(|why| why.to_string())?;
     let page = show("/talk.html")?;
-    if !page.contains("<h1>all came back: echo, permessage-deflate</h1>") {
+    let expected =
+        ["<h1>all came back: echo, permessage-deflate</h1>", &format!("<p>{}</p>", way.agreed)];
+    if !expected.iter().all(|part| page.contains(part)) {
         return Err(page);
     }
     server.end()?;
     echo.end()?;
-    Ok("the welcome page is shown, and a page talks over a WebSocket".to_owned())
+    Ok(format!(
+        "the welcome page is shown by {}, and a page talks over a WebSocket ({})",
+        way.agreed, way.socket
+    ))
 }
 
 #[cfg(test)]

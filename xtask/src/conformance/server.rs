@@ -40,9 +40,14 @@ impl Programs {
     }
 
     /// `coracle serve`, of a directory; of an empty one, the welcome page.
-    pub(super) fn serve(&self, backend: &str, directory: &Path) -> Result<Server, String> {
+    pub(super) fn serve(
+        &self,
+        backend: &str,
+        directory: &Path,
+        options: &[&str],
+    ) -> Result<Server, String> {
         let mut program = Command::new(self.directory.join("coracle"));
-        Server::start(program.arg("serve").arg(directory), backend)
+        Server::start(program.arg("serve").arg(directory).args(options), backend)
     }
 
     /// The example that answers with what it was sent.
@@ -88,6 +93,11 @@ impl Server {
 
     pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// The same, of one that speaks TLS.
+    pub(super) fn secure_url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
     }
 
     /// It must be running still: whoever has judged it has not ended it.

@@ -61,12 +61,11 @@ fn frames(stream: &mut impl Read) -> Vec<Frame> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).expect("a clean end");
     let mut left = &all[..];
-    let take = |count: usize| {
+    let mut take = |count: usize| {
         let taken;
         (taken, left) = left.split_at(count.min(left.len()));
         taken.to_vec()
     };
-    let mut take = take;
     std::iter::from_fn(|| next(&mut take)).collect()
 }
 
@@ -175,6 +174,7 @@ fn j13_who_speaks_another_version_than_was_agreed_upon_is_not_answered_in_it() {
         let told = frames(&mut stream);
         assert!(told.iter().any(|it| it.kind == kind::DATA && it.payload == b"ahoy"), "{told:?}");
         assert_eq!(running.stats().requests, 1);
+        drop(stream);
         stop(running);
     }
 }
@@ -204,6 +204,7 @@ fn q4_stopping_server_says_so_in_http_2_and_finishes_what_is_under_way() {
         assert!(!goaway.is_empty(), "{told:?}");
         assert!(goaway.iter().all(|it| it.stream == 0 && it.payload[4..8] == [0; 4]), "{told:?}");
         assert!(told.iter().any(|it| it.kind == kind::DATA && it.payload == b"ahoy"), "{told:?}");
+        drop(stream);
         running.join().unwrap();
     }
 }

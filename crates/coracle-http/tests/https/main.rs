@@ -14,6 +14,7 @@ use coracle_loop::demux::Backend;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -300,6 +301,27 @@ fn m2_host_of_another_server_is_a_421() {
         }
         stop(running);
     }
+}
+
+#[test]
+fn m2_client_whom_no_key_fits_is_told_that_the_handshake_fails() {
+    let tls = ServerTls::new(settings(&identity())).unwrap(); // its key is not one of RSA
+    let running = server(Backend::Epoll, &tls).start(|_: &Request<'_>| "ahoy").unwrap();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["s_client", version, "-sigalgs", "RSA-PSS+SHA256", "-connect"]);
+        match openssl.arg(address(&running).to_string()).stdin(Stdio::null()).output() {
+            Ok(output) => {
+                let words = String::from_utf8_lossy(&output.stderr);
+                assert!(words.contains("alert handshake failure"), "{version}: {words}");
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "openssl: {error}");
+                println!("left out: openssl: {error}");
+            }
+        }
+    }
+    stop(running);
 }
 
 #[test]
