@@ -304,14 +304,15 @@ impl io::Read for Nothing {
 /// The error of rustls, as one of I/O; with what to do about it, where that is known.
 fn told(error: rustls::Error) -> io::Error {
     use rustls::CertificateError::{
-        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
         NotValidYetContext, UnknownIssuer,
     };
     let rustls::Error::InvalidCertificate(why) = &error else {
         return io::Error::new(io::ErrorKind::InvalidData, error);
     };
     let hint = match why {
-        UnknownIssuer => "nobody who is trusted has signed it: see Roots",
+        // Another one of the same name has signed it.
+        UnknownIssuer | BadSignature => "nobody who is trusted has signed it: see Roots",
         NotValidForName | NotValidForNameContext { .. } => "it is for another host",
         Expired | ExpiredContext { .. } => "it is too old: it has to be renewed, or a clock is wrong",
         NotValidYet | NotValidYetContext { .. } => "it is not valid yet, or a clock is wrong",
