@@ -536,9 +536,7 @@ fn j15_websockets_pass_with_tls_on_either_side() {
     for backend in BACKENDS {
         let identity = Identity::self_signed(["localhost", "127.0.0.1"]).unwrap();
         let (tls, client) = (ServerTls::new(settings(&identity)).unwrap(), client(&identity));
-        for (front_is_secure, behind_is_secure) in
-            [(false, true), (true, false), (true, true)]
-        {
+        for (front_is_secure, behind_is_secure) in [(false, true), (true, false), (true, true)] {
             let server = |secure: bool| {
                 let server = Server::bind("127.0.0.1:0").unwrap().loops(1).backend(backend);
                 if secure { server.tls(&tls) } else { server }
@@ -599,8 +597,7 @@ fn j15_upstream_behind_tls_is_told_who_asks_and_how() {
         let own = stream.get_ref().socket().local_addr().unwrap();
         for _ in 0..2 {
             let (_, body) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            let expected =
-                format!("true https for=127.0.0.1;host=\"localhost\";proto=https {own}");
+            let expected = format!("true https for=127.0.0.1;host=\"localhost\";proto=https {own}");
             assert_eq!(String::from_utf8(body).unwrap(), expected);
         }
         stop(front);
@@ -622,8 +619,7 @@ fn o1_scripts_are_told_of_tls() {
         let identity = identity();
         let tls = ServerTls::new(settings(&identity)).unwrap();
         let app = Router::new(()).mount("/cgi-bin", Cgi::new(&scripts).unwrap());
-        let running =
-            server(backend, &tls).plain("127.0.0.1:0").unwrap().start(app).unwrap();
+        let running = server(backend, &tls).plain("127.0.0.1:0").unwrap().start(app).unwrap();
         let request = |host: &str| format!("GET /cgi-bin/a.sh HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let mut stream = connect(&running, &client(&identity));
         let (_, body) = ask(&mut stream, &request("localhost"));
@@ -640,7 +636,7 @@ fn o1_scripts_are_told_of_tls() {
 }
 
 #[test]
-fn j7_page_without_tls_is_another_site_than_one_with() {
+fn j9_page_without_tls_is_another_site_than_one_with() {
     for backend in BACKENDS {
         let identity = identity();
         let tls = ServerTls::new(settings(&identity)).unwrap();

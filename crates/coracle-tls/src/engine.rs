@@ -304,8 +304,8 @@ impl io::Read for Nothing {
 /// The error of rustls, as one of I/O; with what to do about it, where that is known.
 fn told(error: rustls::Error) -> io::Error {
     use rustls::CertificateError::{
-        BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
-        NotValidYetContext, UnknownIssuer,
+        BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
+        NotValidYet, NotValidYetContext, UnknownIssuer,
     };
     let rustls::Error::InvalidCertificate(why) = &error else {
         return io::Error::new(io::ErrorKind::InvalidData, error);
@@ -314,7 +314,9 @@ fn told(error: rustls::Error) -> io::Error {
         // Another one of the same name has signed it.
         UnknownIssuer | BadSignature => "nobody who is trusted has signed it: see Roots",
         NotValidForName | NotValidForNameContext { .. } => "it is for another host",
-        Expired | ExpiredContext { .. } => "it is too old: it has to be renewed, or a clock is wrong",
+        Expired | ExpiredContext { .. } => {
+            "it is too old: it has to be renewed, or a clock is wrong"
+        }
         NotValidYet | NotValidYetContext { .. } => "it is not valid yet, or a clock is wrong",
         _ => "it is not accepted",
     };

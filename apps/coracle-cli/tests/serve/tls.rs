@@ -10,7 +10,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 /// Whether a tool is there. In continuous integration all are.
-fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     if Command::new(tool).arg("version").stdin(Stdio::null()).output().is_ok() {
         return true;
     }
@@ -32,7 +32,7 @@ fn openssl(dir: &Dir, arguments: &str) {
 }
 
 /// A certificate of its own for a name, in NAME.pem, and NAME.key.
-fn make(dir: &Dir, file: &str, name: &str) {
+pub(crate) fn make(dir: &Dir, file: &str, name: &str) {
     openssl(
         dir,
         &format!(

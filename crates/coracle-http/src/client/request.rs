@@ -291,9 +291,7 @@ impl RequestBuilder {
     /// Who has asked in secret is not made to ask in public.
     fn check_redirect(&self, next: &Url) -> io::Result<()> {
         match &self.url {
-            Some(url)
-                if url.secure && !next.secure && !self.client.settings().redirect_to_http =>
-            {
+            Some(url) if url.secure && !next.secure && !self.client.settings().redirect_to_http => {
                 let text = format!("{url}: the redirect leads away from https (redirect_to_http)");
                 Err(io::Error::new(io::ErrorKind::InvalidData, text))
             }

@@ -238,13 +238,12 @@ pub(crate) fn j12_redirects_lead_to_https_and_not_away(h: &Harness) {
     let identity = identity();
     let plain = listening(h, |_: &Request<'_>| "plain\n");
     let away = format!("http://{plain}/");
-    let (port, _) =
-        serving(h, identity.clone(), move |req: &Request<'_>| -> Response {
-            match req.path() {
-                "/away" => Redirect::to(away.clone()).into_response(),
-                _ => "secret\n".into_response(),
-            }
-        });
+    let (port, _) = serving(h, identity.clone(), move |req: &Request<'_>| -> Response {
+        match req.path() {
+            "/away" => Redirect::to(away.clone()).into_response(),
+            _ => "secret\n".into_response(),
+        }
+    });
     let to = format!("https://127.0.0.1:{port}/");
     let front = listening(h, move |_: &Request<'_>| Redirect::permanent(to.clone()));
     run(h, move || {
