@@ -217,7 +217,11 @@ impl Proxy {
         repeatable: bool,
     ) -> Result<Connection, Failure> {
         let place = upstream.place();
-        let unreachable = |error| Failure::of_upstream(error, true);
+        let unreachable = |error: io::Error| match error.kind() {
+            // It is somebody else, who has answered nothing.
+            io::ErrorKind::InvalidData => Failure::of_upstream(io::Error::other(error), true),
+            _ => Failure::of_upstream(error, true),
+        };
         if is_upgrade || self.settings.send_proxy.is_some() {
             let link = match self.settings.send_proxy {
                 None => self.keeping.connect(place),

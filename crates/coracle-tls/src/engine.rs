@@ -318,6 +318,9 @@ fn told(error: rustls::Error) -> io::Error {
             "it is too old: it has to be renewed, or a clock is wrong"
         }
         NotValidYet | NotValidYetContext { .. } => "it is not valid yet, or a clock is wrong",
+        _ if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+            "it is that of an authority (CA:TRUE), and cannot be a server's as well"
+        }
         _ => "it is not accepted",
     };
     wrong(format!("the certificate of the peer: {hint} ({error})"))

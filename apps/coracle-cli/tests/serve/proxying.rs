@@ -51,15 +51,17 @@ pub(crate) fn j15_upstreams_by_https_are_who_they_should_be(backend: &str) {
     let upstream = serve(backend, &arguments);
     let port = upstream.address.rsplit(':').next().unwrap();
     let config = format!(
-        "[[proxy]]\npath = \"/\"\nto = [\"https://localhost:{port}\"]\nroots = \"{}\"\n\
-         [[proxy]]\npath = \"/other\"\nto = [\"https://localhost:{port}\"]\nroots = \"{}\"\n",
+        "[[proxy]]\npath = \"/\"\nto = [\"https://localhost:{port}\"]\nhost = \"upstream\"\n\
+         roots = \"{}\"\n[[proxy]]\npath = \"/other\"\nto = [\"https://localhost:{port}\"]\nroots = \"{}\"\n",
         file("a.pem"),
         file("b.pem")
     );
     let dir = Dir::with(&[("coracle.toml", &config)]);
     let front = serve(backend, &["--config", dir.file("coracle.toml").to_str().unwrap()]);
     assert_eq!(get(&front, "/").text(), "behind");
-    assert_eq!(get(&front, "/other").status, 502);
+    let other = get(&front, "/other");
+    assert_eq!(other.status, 502);
+    assert_eq!(other.text(), "the server behind this one cannot be reached\n");
 }
 
 #[test]
