@@ -1,7 +1,7 @@
 //! Did anything else run while we measured?
 //!
-//! The kernel's account of busy time on all cores, minus what this process and the children it has
-//! waited for have used, is what others have used. A hypervisor that takes our cores away counts too.
+//! The kernel's account of busy time on all cores, minus what this process and its children have used, is what
+//! others have used. A hypervisor that takes our cores away counts too.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ impl Noise {
         Ok(Noise { start: Instant::now(), busy: busy()?, own: own()? })
     }
 
-    /// What others have used since. Our children count as ours once they have been waited for.
+    /// What others have used since.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -64,15 +64,42 @@ fn busy() -> io::Result<Duration> {
     Ok(TICK * (user + nice + system + irq + softirq + steal))
 }
 
-/// Time this process and its finished children have used.
+/// Time this process and its children have used, finished or not: a server that is asked all the time is no other.
 fn own() -> io::Result<Duration> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name, in parentheses, may hold spaces; `state` is field 3, `utime` field 14.
-    let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
-    let ticks: Vec<u32> =
-        fields.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
-    let [user, system, children_user, children_system] = ticks[..] else {
-        return Err(io::Error::other("cannot read /proc/self/stat"));
-    };
-    Ok(TICK * (user + system + children_user + children_system))
+    let own = Used::of(std::process::id())?;
+    let mut ticks = own.ticks;
+    let mut parents = vec![std::process::id()];
+    let processes: Vec<Used> = fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Used::of(pid).ok()) // some end meanwhile
+        .collect();
+    while let Some(parent) = parents.pop() {
+        for child in processes.iter().filter(|process| process.parent == parent) {
+            ticks += child.ticks;
+            parents.push(child.pid);
+        }
+    }
+    Ok(TICK * ticks)
+}
+
+/// What a process and the children it has waited for have used.
+struct Used {
+    pid: u32,
+    parent: u32,
+    ticks: u32,
+}
+
+impl Used {
+    fn of(pid: u32) -> io::Result<Used> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name, in parentheses, may hold spaces; `state` is field 3, `ppid` field 4, `utime` field 14.
+        let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
+        let mut numbers = fields.split_whitespace().skip(1).map(|field| field.parse::<u32>());
+        let parent = numbers.next();
+        let times: Vec<u32> = numbers.skip(9).take(4).filter_map(Result::ok).collect();
+        match (parent, &times[..]) {
+            (Some(Ok(parent)), [_, _, _, _]) => Ok(Used { pid, parent, ticks: times.iter().sum() }),
+            _ => Err(io::Error::other(format!("cannot read /proc/{pid}/stat"))),
+        }
+    }
 }

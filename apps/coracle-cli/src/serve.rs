@@ -58,23 +58,24 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let secure = setup.tls.as_ref().map(|_| server.local_addresses()).unwrap_or_default();
     let https_port = secure.iter().find_map(Address::ip).map_or(443, |address| address.port());
     setup.tls.iter().flat_map(TlsSetup::warnings).for_each(|warning| tracing::warn!("{warning}"));
-    if setup.options.processes.is_none() {
-        server = server.listen()?; // only who was privileged may, perhaps
+    if !setup.proxies.is_empty() {
+        server = server.capacity(crate::proxy::capacity()); // a client may have a server behind it
     }
-    privileges::give_up(setup.account.as_ref())?;
-    coracle::seeing::dump_on_sigquit()?;
+    let redirect = setup.tls.as_ref().map(|tls| tls.redirect.clone()).unwrap_or_default();
     let loops = setup.options.loops();
     if let (Some(processes), false) = (setup.options.processes, is_worker) {
+        if !redirect.is_empty() {
+            // Who serves there is a worker.
+            server = server.service("plain", redirect.as_slice(), |_| nobody)?;
+        }
+        privileges::give_up(setup.account.as_ref())?;
+        coracle::seeing::dump_on_sigquit()?;
         // So that what cannot be served is told here, and once.
         whole::app(&setup, &Welcome::default(), None, https_port)?;
         if setup.tls.as_ref().is_some_and(|tls| tls.self_signed) {
             let text =
                 "a self-signed certificate is for one process: each of several would make its own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        if let Some(tls) = setup.tls.as_ref().filter(|tls| !tls.redirect.is_empty()) {
-            // Who serves there is a worker.
-            server = server.service("plain", tls.redirect.as_slice(), |_| nobody)?;
         }
         let addresses = server.local_addresses();
         let workforce =
@@ -86,11 +87,19 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
         return stopped("serve", Ok(()));
     }
 
+    let mut server = http::Server::over(server);
+    if !redirect.is_empty() {
+        server = server.plain(redirect.as_slice())?;
+    }
+    if setup.options.processes.is_none() {
+        server = server.listen()?; // only who is privileged may, perhaps
+    }
+    privileges::give_up(setup.account.as_ref())?;
+    coracle::seeing::dump_on_sigquit()?;
     let welcome = Welcome::default();
     let log = setup.log.as_ref().map(whole::open_log).transpose()?;
     let live = Live::new(whole::app(&setup, &welcome, log.clone(), https_port)?);
     let tls = setup.tls.as_ref().map(|tls| ServerTls::new(tls.settings.clone())).transpose()?;
-    let redirect = setup.tls.as_ref().map(|tls| tls.redirect.clone()).unwrap_or_default();
     let settings = LiveSettings::new(setup.settings.clone())?;
     let processes = setup.options.processes;
     let proxy_protocol = setup.proxy_protocol.clone();
@@ -110,12 +119,9 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
             announce(handle.local_addresses(), &secure, backend, &loops, browser.as_ref());
         }
     };
-    let mut server = http::Server::over(server).live_settings(&settings).on_init(init);
+    let mut server = server.live_settings(&settings).on_init(init);
     if let Some(tls) = &tls {
         server = server.tls(tls);
-    }
-    if !redirect.is_empty() {
-        server = server.plain(redirect.as_slice())?;
     }
     if !proxy_protocol.is_empty() {
         server = server.proxy_protocol(proxy_protocol.into());

@@ -44,7 +44,7 @@ use std::time::Instant;
 /// How many coroutines and futures one turn of the loop runs.
 const RESUMES_PER_TURN: usize = 1024;
 
-/// Between so many of them it is looked whether a timer is late, so that the others have to wait for the next turn.
+/// Between so many of them it is looked whether a timer is late: then the others have to wait for the next turn.
 const RESUMES_PER_LOOK: usize = 4;
 
 /// How many tasks that are over are kept for the next who is spawned.

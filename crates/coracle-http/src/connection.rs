@@ -30,7 +30,7 @@ use crate::exchange::Exchange;
 use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
 use crate::h2::{H2, PREFACE};
-use crate::peer::Peer;
+use crate::peer::{Agreed, Peer};
 use crate::per_address::Successor;
 use crate::site::Site;
 use crate::upload::Upload;
@@ -345,13 +345,23 @@ impl Shared {
     /// Looks for the next request; true if there is something to go on with.
     fn read_head(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
         let unread = input.unread();
-        if self.requests.get() == 0 && unread.starts_with(b"PRI") {
-            let begun = unread.len().min(PREFACE.len());
-            if self.site.settings.http2.prior_knowledge && unread[..begun] == PREFACE[..begun] {
-                return match begun == PREFACE.len() {
-                    true => self.become_http2(conn),
-                    false => self.await_head(conn, unread.len()),
-                };
+        if self.requests.get() == 0 {
+            match self.peer.agreed() {
+                Agreed::Nothing if unread.starts_with(b"PRI") => {
+                    let begun = unread.len().min(PREFACE.len());
+                    let is_known = self.site.settings.http2.prior_knowledge;
+                    if is_known && unread[..begun] == PREFACE[..begun] {
+                        return match begun == PREFACE.len() {
+                            true => self.become_http2(conn),
+                            false => self.await_head(conn, unread.len()),
+                        };
+                    }
+                }
+                Agreed::Nothing => {}
+                #[cfg(feature = "tls")]
+                Agreed::Http2 => return self.become_http2(conn), // whatever has come
+                #[cfg(feature = "tls")]
+                Agreed::Http1 => {}
             }
         }
         let seen = self.seen.get() as usize;

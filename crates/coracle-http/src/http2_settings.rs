@@ -15,8 +15,8 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Http2Settings {
-    /// Whether a connection without TLS may begin with HTTP/2 (prior knowledge). Else such a beginning is a bad
-    /// request of HTTP/1.
+    /// Whether a connection may begin with HTTP/2 that has agreed on nothing by TLS (prior knowledge). Else such a
+    /// beginning is a bad request of HTTP/1.
     pub prior_knowledge: bool,
     /// How many requests of a connection may be under way at once; more are refused (`REFUSED_STREAM`).
     pub limit_streams: u32,

@@ -15,6 +15,17 @@ pub(crate) enum Peer {
     Secure(Box<(Address, Arc<Session>)>),
 }
 
+/// Which HTTP the two sides have agreed upon, before either has said anything in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agreed {
+    /// On none: what comes first tells.
+    Nothing,
+    #[cfg(feature = "tls")]
+    Http1,
+    #[cfg(feature = "tls")]
+    Http2,
+}
+
 impl Peer {
     pub(crate) fn new(address: &Address) -> Peer {
         match address {
@@ -46,6 +57,16 @@ impl Peer {
             Peer::Secure(secure) => Some(&secure.1),
             Peer::V4(_) | Peer::Other(_) => None,
         }
+    }
+
+    /// What was agreed upon by TLS (ALPN).
+    #[inline]
+    pub(crate) fn agreed(&self) -> Agreed {
+        #[cfg(feature = "tls")]
+        if let Some(alpn) = self.session().and_then(|session| session.alpn()) {
+            return if alpn == b"h2" { Agreed::Http2 } else { Agreed::Http1 };
+        }
+        Agreed::Nothing
     }
 
     #[inline]

@@ -226,6 +226,28 @@ impl Server {
         self
     }
 
+    /// Opens the listening sockets of all loops now, not when it starts: for who has given up its privileges by
+    /// then. Call it after [`loops`](Server::loops), with all addresses there.
+    ///
+    /// ```
+    /// # use coracle_http::{Request, Server};
+    /// # fn become_nobody() -> std::io::Result<()> { Ok(()) }
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = Server::bind("127.0.0.1:0")?.loops(2).listen()?;
+    /// become_nobody()?;
+    /// let running = server.start(|_: &Request<'_>| "ahoy\n")?;
+    /// # running.stop();
+    /// # running.join()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bind`](Server::bind).
+    pub fn listen(mut self) -> io::Result<Server> {
+        self.inner = self.inner.listen()?;
+        Ok(self)
+    }
+
     /// Where it listens.
     pub fn local_addresses(&self) -> Vec<Address> {
         self.inner.local_addresses()

@@ -12,8 +12,8 @@ pub enum HookKind {
     Check,
     /// Before a wait that would sleep: the loop has nothing else to do. A job deferred here is run at once.
     Idle,
-    /// Before a wait that nothing of the loop's own can end, for it [is idle](Loop::is_idle): only a signal can, or
-    /// another thread. A job deferred here is run at once.
+    /// Before a wait that nothing of the loop's own can end, for it [is idle](Loop::is_idle): only a signal can,
+    /// or another thread. A job deferred here is run at once.
     Stuck,
 }
 

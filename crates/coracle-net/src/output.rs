@@ -110,7 +110,9 @@ impl Output {
 
     /// Adds bytes at the end, to the last packet if that may grow: one send takes only so many packets.
     pub(crate) fn push_slice(&mut self, bytes: &[u8]) {
-        self.queue().push_slice(bytes);
+        if !bytes.is_empty() {
+            self.queue().push_slice(bytes);
+        }
     }
 
     /// Adds a packet that is older than all that wait: what was written while nothing did. If it has `begun` to be
@@ -446,6 +448,18 @@ mod tests {
         output.push(Packet::file(Handle::null(), 0, 1 << 40));
         let next = output.next_piece(1 << 40);
         assert!(matches!(next, Some(Next::File { count: BYTES_PER_TURN, .. })));
+    }
+
+    #[test]
+    fn i9_nothing_is_no_packet() {
+        let mut output = Output::default();
+        output.push_slice(b"");
+        assert!(output.is_empty());
+        output.push("some".into());
+        output.consume(2);
+        output.push_slice(b""); // behind one that has begun, and cannot grow
+        output.consume(2);
+        assert!(output.front().is_none());
     }
 
     #[test]

@@ -70,6 +70,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-stack/src/label.rs", "names, as a signal handler finds them"),
     ("crates/coracle-stack/src/mapping.rs", "the memory of stacks"),
     ("crates/coracle-stack/src/overflow.rs", "a signal handler"),
+    ("crates/coracle-stack/src/seat.rs", "a place at the top of a stack that nobody else uses"),
     ("crates/coracle-stack/src/switch.rs", "promises corosensei that a stack is one"),
     ("crates/coracle-stack/tests/rows/overflow.rs", "faults on purpose, and a thread of pthread's"),
     (

@@ -16,6 +16,7 @@ mod echo;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use coracle::demux::Backend;
+use coracle::hook::Settings;
 use std::io;
 use std::net::SocketAddr;
 
@@ -85,7 +86,9 @@ fn main() -> io::Result<()> {
         Work::Echo { style: Style::Coroutine, backend, listen } => echo::own(backend, listen),
         Work::Echo { style, backend, listen } => {
             coracle::hook::remember(style == Style::Hook);
-            enable();
+            let settings = Settings { sending: true, ..Settings::default() };
+            // SAFETY: as below; and there is no OpenSSL here.
+            unsafe { coracle::hook::enable_with(settings) };
             echo::hooked(backend, listen)
         }
         Work::Answer { listen } => echo::answer(listen),

@@ -626,6 +626,34 @@ pub(crate) fn i9_our_side_can_end_first_with_last_words(h: &Harness) {
     assert_eq!(pair.over(), ["data", "end", "close: closed"]);
 }
 
+pub(crate) fn i9_nothing_behind_what_has_begun_holds_up_the_end(h: &Harness) {
+    let whole = pattern(5 << 20);
+    let bytes = whole.clone();
+    let pair = layered(h, Settings::default(), Frames::default(), move |conn, input| {
+        input.take_all();
+        conn.write(bytes.clone());
+        let handle = conn.handle();
+        conn.lp().defer(move |lp| {
+            let close = |conn: &mut Conn<'_>| {
+                assert!(conn.output_bytes() > 0, "it has begun, and is not over");
+                conn.write_slice(b"");
+                conn.write_then("", |conn| {
+                    conn.close();
+                    Ok(())
+                });
+            };
+            assert!(handle.with(lp, close).is_some());
+        });
+        Ok(())
+    });
+    pair.send(&frame(b"go"));
+    let all = pair.receive_all();
+    assert!(all.ends_with(&frame(b"")), "the last words are said");
+    assert!(unframe(&all) == whole, "it arrives whole");
+    pair.end();
+    assert_eq!(pair.over().last().map(String::as_str), Some("close: closed"));
+}
+
 pub(crate) fn i9_service_puts_a_layer_on_every_connection(h: &Harness) {
     let address = "127.0.0.1:0".parse().expect("an address");
     let make = |_: &_| Layered::new(Xor, echo);

@@ -201,6 +201,7 @@ suite! {
             e2_file_passes_through_a_layer,
             i9_connection_with_a_layer_cannot_be_given_away,
             i9_our_side_can_end_first_with_last_words,
+            i9_nothing_behind_what_has_begun_holds_up_the_end,
             i9_service_puts_a_layer_on_every_connection,
             i9_layer_and_rate_go_together,
         }
