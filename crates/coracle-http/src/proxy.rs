@@ -81,7 +81,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// To these: `http://host:port/base`, the same by `https` (feature `tls`), or `unix:/path/of/socket`. What is asked for is looked for below `base`.
+    /// To these: `http://host:port/base`, the same by `https` (feature `tls`), or `unix:/path/of/socket`. What is
+    /// asked for is looked for below `base`.
     ///
     /// # Errors
     /// `InvalidInput`: one of them is none, or there is none.

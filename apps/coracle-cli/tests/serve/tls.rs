@@ -37,7 +37,8 @@ pub(crate) fn make(dir: &Dir, file: &str, name: &str) {
         dir,
         &format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN={name} \
-             -addext subjectAltName=DNS:{name} -addext basicConstraints=critical,CA:FALSE -keyout {file}.key -out {file}.pem"
+             -addext subjectAltName=DNS:{name} -addext basicConstraints=critical,CA:FALSE \
+             -keyout {file}.key -out {file}.pem"
         ),
     );
 }

@@ -56,8 +56,8 @@ impl SameOrigin {
         if !req.headers().contains("origin") {
             return true; // no browser
         }
-        // A browser of before. Who came by TLS to us has a page by https; without, somebody in front may have taken
-        // TLS off, so only the hosts are compared.
+        // A browser of before. Who came to us by TLS has a page by https. Without, somebody in front may have
+        // taken TLS off, so only the hosts are compared.
         let Some((scheme, host)) = origin.and_then(|origin| origin.split_once("://")) else {
             return false;
         };

@@ -23,11 +23,14 @@ pub(super) struct Tunnel {
     side: Side,
 }
 
+/// Puts something on a connection.
+type PutOn = Box<dyn FnOnce(&mut Conn<'_>)>;
+
 /// A connection to the upstream, as it is taken over.
 struct Upstream {
     descriptor: Descriptor,
     /// What puts TLS on it, if it is secure.
-    secure: Option<Box<dyn FnOnce(&mut Conn<'_>)>>,
+    secure: Option<PutOn>,
     unread: Vec<u8>,
 }
 
@@ -36,7 +39,7 @@ struct Side {
     other: Rc<OnceCell<ConnHandle>>,
     fate: Rc<Fate>,
     /// What is put on it when it is opened.
-    secure: Option<Box<dyn FnOnce(&mut Conn<'_>)>>,
+    secure: Option<PutOn>,
 }
 
 /// What the two halves share.
