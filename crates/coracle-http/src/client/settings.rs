@@ -55,7 +55,7 @@ pub struct Settings {
     pub compression: bool,
     /// What the client says it is, in `User-Agent`.
     pub user_agent: String,
-    /// Who makes connections secure, for `https`: a [`ClientTls`](crate::tls::ClientTls) says whom to trust, and
+    /// Who makes connections secure, for `https`: a `ClientTls` says whom to trust, and
     /// which certificate to show. `None`, as by default: TLS with trust in whom the system trusts, if the
     /// feature `tls` is there.
     #[cfg_attr(
