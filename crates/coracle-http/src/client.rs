@@ -16,6 +16,8 @@ pub(crate) mod pools;
 pub(crate) mod request;
 mod settings;
 pub(crate) mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 pub(crate) mod upload;
 pub(crate) mod url;
 
@@ -23,4 +25,4 @@ pub use self::answer::Answer;
 pub use self::client::Client;
 pub use self::request::RequestBuilder;
 pub use self::settings::Settings;
-pub use self::stream::{Duplex, Secure};
+pub use self::stream::{Duplex, Parts, Secure};

@@ -24,7 +24,6 @@ use self::tunnel::Tunnel;
 use self::upstream::InFlight;
 use crate::client::link::Link;
 use crate::client::pools::{Keeping, Pooled};
-use crate::client::stream::Stream;
 use crate::client::upload::{Source, Upload};
 use crate::h1::reply::{End, Facts, Incoming};
 use crate::{
@@ -82,7 +81,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// To these: `http://host:port/base`, or `unix:/path/of/socket`. What is asked for is looked for below `base`.
+    /// To these: `http://host:port/base`, the same by `https` (feature `tls`), or `unix:/path/of/socket`. What is
+    /// asked for is looked for below `base`.
     ///
     /// # Errors
     /// `InvalidInput`: one of them is none, or there is none.
@@ -218,17 +218,21 @@ impl Proxy {
         repeatable: bool,
     ) -> Result<Connection, Failure> {
         let place = upstream.place();
-        let unreachable = |error| Failure::of_upstream(error, true);
+        let unreachable = |error: io::Error| match error.kind() {
+            // It is somebody else, who has answered nothing.
+            io::ErrorKind::InvalidData => Failure::of_upstream(io::Error::other(error), true),
+            _ => Failure::of_upstream(error, true),
+        };
         if is_upgrade || self.settings.send_proxy.is_some() {
-            let mut link = self.keeping.connect(place).map_err(unreachable)?;
-            if let Some(version) = self.settings.send_proxy {
-                let target = match &link.stream {
-                    Stream::Tcp(stream) => stream.peer_addr().ok(),
-                    _ => None,
-                };
-                proxy_protocol::write(&mut link.out, version, ip_of(req.peer()), target);
-            }
-            return Ok(Connection::Own(Box::new(link)));
+            let link = match self.settings.send_proxy {
+                None => self.keeping.connect(place),
+                Some(version) => self.keeping.connect_with(place, &|target| {
+                    let mut out = Vec::new();
+                    proxy_protocol::write(&mut out, version, ip_of(req.peer()), target);
+                    out
+                }),
+            };
+            return Ok(Connection::Own(Box::new(link.map_err(unreachable)?)));
         }
         loop {
             let conn = self.keeping.get(place).map_err(unreachable)?;
@@ -357,8 +361,7 @@ fn switch(
     let Connection::Own(link) = conn else {
         return Err(Failure::of_upstream(io::Error::other("its connection is shared"), false));
     };
-    let (stream, unread) = link.into_parts();
-    let tunnel = Tunnel::new(stream, unread, in_flight);
+    let tunnel = Tunnel::new(*link, in_flight);
     let tunnel = tunnel.map_err(|error| Failure::of_upstream(error, false))?;
     let mut response = Response::upgrade(protocol, tunnel);
     let mut rest = headers.clone();

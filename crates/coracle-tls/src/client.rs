@@ -34,6 +34,25 @@ impl ClientSettings {
             oldest_version: TlsVersion::Tls12,
         }
     }
+
+    /// And this is who one is, for servers that ask.
+    ///
+    /// ```
+    /// use coracle_tls::{ClientSettings, ClientTls, Identity, Roots};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let (server, crew) = (Identity::self_signed(["localhost"])?, Identity::self_signed(["ahab"])?);
+    /// let settings = ClientSettings::trusting(Roots::identity(&server)?).showing(crew);
+    /// let tls = ClientTls::new(settings)?;
+    /// # let _ = tls;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn showing(mut self, identity: Identity) -> ClientSettings {
+        self.identity = Some(identity);
+        self
+    }
 }
 
 /// The TLS of clients: one is enough for all connections, which can go on with each other's sessions. Clones are
@@ -87,6 +106,28 @@ impl ClientTls {
         };
         config.alpn_protocols = settings.alpn;
         Ok(ClientTls(Arc::new(config)))
+    }
+
+    /// The same, with these protocols above ([`alpn`](ClientSettings::alpn)), the best first. Sessions are gone on
+    /// with by both.
+    ///
+    /// ```
+    /// use coracle_tls::{ClientSettings, ClientTls, Identity, Roots};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let development = Identity::self_signed(["localhost"])?;
+    /// let tls = ClientTls::new(ClientSettings::trusting(Roots::identity(&development)?))?;
+    /// let http = tls.speaking(["http/1.1"]);
+    /// # let _ = http;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn speaking<'n>(&self, protocols: impl IntoIterator<Item = &'n str>) -> ClientTls {
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols =
+            protocols.into_iter().map(|name| name.as_bytes().to_vec()).collect();
+        ClientTls(Arc::new(config))
     }
 
     /// For a connection to the host of this name, which begins now. It may also be an address.

@@ -247,9 +247,23 @@ fn whole_record(wire: &[u8]) -> io::Result<Option<&[u8]>> {
     };
     let len = usize::from(u16::from_be_bytes([high, low]));
     if !(20..=24).contains(&kind) || major != 3 || len > LIMIT_RECORD_BYTES {
-        return Err(wrong("what the peer sends is not TLS"));
+        return Err(match wire.starts_with(b"HTTP/") {
+            true => wrong("the peer speaks plain HTTP here, and not TLS: use http:// in the URL"),
+            false => wrong("what the peer sends is not TLS"),
+        });
     }
     Ok(wire.get(..HEAD_BYTES + len))
+}
+
+/// How much is missing of a record of which there is not all: of its head first.
+pub(crate) fn missing_bytes(begun: &[u8]) -> usize {
+    let head = HEAD_BYTES.saturating_sub(begun.len());
+    match (head, begun) {
+        (0, [_, _, _, high, low, body @ ..]) => {
+            usize::from(u16::from_be_bytes([*high, *low])).saturating_sub(body.len())
+        }
+        _ => head,
+    }
 }
 
 fn take_plain(connection: &mut Connection, plain: &mut dyn FnMut(&[u8])) -> io::Result<()> {
@@ -287,7 +301,27 @@ impl io::Read for Nothing {
     }
 }
 
-/// The error of rustls, as one of I/O.
+/// The error of rustls, as one of I/O; with what to do about it, where that is known.
 fn told(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+    use rustls::CertificateError::{
+        BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
+        NotValidYet, NotValidYetContext, UnknownIssuer,
+    };
+    let rustls::Error::InvalidCertificate(why) = &error else {
+        return io::Error::new(io::ErrorKind::InvalidData, error);
+    };
+    let hint = match why {
+        // Another one of the same name has signed it.
+        UnknownIssuer | BadSignature => "nobody who is trusted has signed it: see Roots",
+        NotValidForName | NotValidForNameContext { .. } => "it is for another host",
+        Expired | ExpiredContext { .. } => {
+            "it is too old: it has to be renewed, or a clock is wrong"
+        }
+        NotValidYet | NotValidYetContext { .. } => "it is not valid yet, or a clock is wrong",
+        _ if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+            "it is that of an authority (CA:TRUE), and cannot be a server's as well"
+        }
+        _ => "it is not accepted",
+    };
+    wrong(format!("the certificate of the peer: {hint} ({error})"))
 }

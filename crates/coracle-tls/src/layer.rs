@@ -1,7 +1,7 @@
 //! TLS as a layer of connections.
 
 use crate::Session;
-use crate::engine::Engine;
+use crate::engine::{Engine, missing_bytes};
 use coracle_net::{Buffer, Layer};
 use std::fmt;
 use std::io;
@@ -15,6 +15,8 @@ use std::time::Duration;
 /// `UnexpectedEof`: something may be missing.
 pub struct TlsLayer {
     engine: Engine,
+    /// The begin of a record that came before this was a layer.
+    begun: Vec<u8>,
     plain_answer: &'static [u8],
     ready: Option<Box<Ready>>,
 }
@@ -24,7 +26,12 @@ type Ready = dyn FnOnce(&Arc<Session>);
 
 impl TlsLayer {
     pub(crate) fn new(engine: Engine) -> TlsLayer {
-        TlsLayer { engine, plain_answer: b"", ready: None }
+        TlsLayer::going_on(engine, Vec::new())
+    }
+
+    /// One whose handshake may be over, and which has received this that is not a whole record.
+    pub(crate) fn going_on(engine: Engine, begun: Vec<u8>) -> TlsLayer {
+        TlsLayer { engine, begun, plain_answer: b"", ready: None }
     }
 
     /// What a client is told that does not speak TLS, but something in letters, as HTTP is.
@@ -61,6 +68,17 @@ impl Layer for TlsLayer {
         reply: &mut Vec<u8>,
     ) -> io::Result<()> {
         let mut take = |piece: &[u8]| plain.extend_from_slice(piece);
+        while !self.begun.is_empty() && !wire.is_empty() {
+            let missing = missing_bytes(&self.begun).min(wire.len());
+            self.begun.extend_from_slice(&wire.unread()[..missing]);
+            wire.consume(missing);
+            let received = self.engine.receive(&self.begun, &mut take, reply, self.plain_answer);
+            self.begun.drain(..received.0);
+            received.1?;
+            if received.0 + missing == 0 {
+                self.begun.clear(); // the peer has said the end before it
+            }
+        }
         let received = self.engine.receive(wire.unread(), &mut take, reply, self.plain_answer);
         let (taken, result) = received;
         wire.consume(taken);

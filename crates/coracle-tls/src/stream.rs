@@ -1,7 +1,7 @@
 //! TLS over anything that is read and written: a socket of a coroutine's, or of std's.
 
-use crate::Session;
 use crate::engine::Engine;
+use crate::{Session, TlsLayer};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -76,6 +76,14 @@ impl<S: Read + Write> TlsStream<S> {
         }
         self.send()?;
         self.socket.flush()
+    }
+
+    /// Gives up the stream: its socket, a layer that goes on with what was agreed upon, for a connection on that
+    /// socket, and what came and was not read. What is still to be sent must have been
+    /// [flushed](Write::flush).
+    pub fn into_layer(mut self) -> (S, TlsLayer, Vec<u8>) {
+        let unread = self.plain.split_off(self.read);
+        (self.socket, TlsLayer::going_on(self.engine, self.wire), unread)
     }
 
     /// Gets more from the socket, and decrypts it.

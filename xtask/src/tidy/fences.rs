@@ -6,7 +6,6 @@ use crate::tree::File;
 
 /// The files that may lift the lint `unsafe_code`, and what they need it for.
 const FENCED: &[(&str, &str)] = &[
-    ("crates/coracle-stack/src/seat.rs", "a coroutine that is kept on its own stack"),
     ("crates/coracle-coro/src/current.rs", "who runs now, on whose stack"),
     (
         "crates/coracle-coro/src/ending.rs",

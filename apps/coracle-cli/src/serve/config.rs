@@ -227,6 +227,7 @@ pub(super) struct Proxy {
     #[serde(default)]
     pub(super) balance: Balance,
     pub(super) host: Option<Spanned<String>>,
+    pub(super) roots: Option<Spanned<PathBuf>>,
     pub(super) x_forwarded: Option<bool>,
     #[serde(default)]
     pub(super) forwarded: bool,

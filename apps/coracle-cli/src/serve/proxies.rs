@@ -6,7 +6,9 @@ use super::setup::number;
 use super::site::SharedApp;
 use coracle::http::proxy::{Balance, HealthCheck, HostPolicy, ProxyVersion, Settings};
 use coracle::http::{Networks, Proxy, Router};
+use coracle::tls::{ClientSettings, ClientTls, Roots};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
@@ -46,10 +48,11 @@ impl ProxySetup {
     }
 }
 
-/// One of the file: `[[proxy]]`. `known` are the paths of those before it.
+/// One of the file, whose paths begin at `base`: `[[proxy]]`. `known` are the paths of those before it.
 pub(super) fn read(
     proxy: &Spanned<config::Proxy>,
     mistakes: &mut Mistakes,
+    base: &Path,
     known: &mut Vec<String>,
 ) -> ProxySetup {
     let told = proxy.get_ref();
@@ -89,6 +92,13 @@ pub(super) fn read(
             name => HostPolicy::Fixed(name.to_owned()),
         };
         check(&settings, mistakes, host.span());
+    }
+    if let Some(file) = &told.roots {
+        let roots = Roots::from_file(base.join(file.get_ref()));
+        match roots.and_then(|roots| ClientTls::new(ClientSettings::trusting(roots))) {
+            Ok(tls) => settings.secure = Some(Arc::new(tls)),
+            Err(error) => mistakes.add(file.span(), error.to_string()),
+        }
     }
     if let Some(path) = &told.health {
         settings.health =
@@ -134,9 +144,6 @@ fn check(settings: &Settings, mistakes: &mut Mistakes, span: std::ops::Range<usi
 
 /// Why nothing can be handed on to it.
 fn wrong_upstream(to: &str) -> Option<String> {
-    if to.get(..8).is_some_and(|begin| begin.eq_ignore_ascii_case("https://")) {
-        return Some(format!("{to}: https needs feature tls"));
-    }
     Proxy::to([to]).err().map(|error| error.to_string())
 }
 

@@ -123,7 +123,8 @@ impl Setup {
         let tls = config.tls.as_ref().map(|tls| TlsSetup::read(tls, mistakes, base));
         let site = site.or_else(|| hosts.is_empty().then(SiteSetup::default));
         let mut paths = Vec::new();
-        let proxies = config.proxy.iter().map(|proxy| proxies::read(proxy, mistakes, &mut paths));
+        let proxies = config.proxy.iter();
+        let proxies = proxies.map(|proxy| proxies::read(proxy, mistakes, base, &mut paths));
         let proxies = proxies.collect();
         let proxy_protocol = proxies::networks(&config.proxy_protocol, mistakes);
         Setup {

@@ -73,6 +73,7 @@ macro_rules! suite {
             proxying::{
                 j15_what_is_below_a_path_is_handed_on,
                 j15_proxies_of_the_file_are_used,
+                j15_upstreams_by_https_are_who_they_should_be,
             }
             traversal::{
                 n2_nothing_outside_is_ever_sent,

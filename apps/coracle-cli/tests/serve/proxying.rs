@@ -2,6 +2,7 @@
 
 use crate::client::{Dir, ask, get, serve, serve_dir};
 use crate::program::{coracle, run_to_the_end};
+use crate::tls::{has, make};
 
 pub(crate) fn j15_what_is_below_a_path_is_handed_on(backend: &str) {
     let behind = Dir::with(&[("index.html", "behind"), ("a/b.txt", "deep")]);
@@ -37,6 +38,32 @@ pub(crate) fn j15_proxies_of_the_file_are_used(backend: &str) {
     assert_eq!(get(&front, "/a.txt").text(), "deep");
 }
 
+pub(crate) fn j15_upstreams_by_https_are_who_they_should_be(backend: &str) {
+    if !has("openssl") {
+        return;
+    }
+    let behind = Dir::with(&[("site/index.html", "behind")]);
+    make(&behind, "a", "localhost");
+    make(&behind, "b", "localhost");
+    let file = |name: &str| behind.file(name).to_str().unwrap().to_owned();
+    let arguments =
+        [file("site"), "--tls-cert".into(), file("a.pem"), "--tls-key".into(), file("a.key")];
+    let upstream = serve(backend, &arguments);
+    let port = upstream.address.rsplit(':').next().unwrap();
+    let config = format!(
+        "[[proxy]]\npath = \"/\"\nto = [\"https://localhost:{port}\"]\nhost = \"upstream\"\n\
+         roots = \"{}\"\n[[proxy]]\npath = \"/other\"\nto = [\"https://localhost:{port}\"]\nroots = \"{}\"\n",
+        file("a.pem"),
+        file("b.pem")
+    );
+    let dir = Dir::with(&[("coracle.toml", &config)]);
+    let front = serve(backend, &["--config", dir.file("coracle.toml").to_str().unwrap()]);
+    assert_eq!(get(&front, "/").text(), "behind");
+    let other = get(&front, "/other");
+    assert_eq!(other.status, 502);
+    assert_eq!(other.text(), "the server behind this one cannot be reached\n");
+}
+
 #[test]
 fn q1_mistakes_about_proxies_are_told() {
     for (text, told) in [
@@ -60,6 +87,7 @@ fn q1_mistakes_about_proxies_are_told() {
             "[[proxy]]\npath = \"/a\"\nto = [\"http://b\"]\ntrusted = [\"10/8\"]",
             "4:12: \"10/8\" is no network",
         ),
+        ("[[proxy]]\npath = \"/a\"\nto = [\"https://b\"]\nroots = \"c.toml\"", "4:9: "),
         ("proxy_protocol = [\"me\"]", "1:19: \"me\" is no network"),
     ] {
         let dir = Dir::with(&[("c.toml", text)]);

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 /// Whether a tool is there. In continuous integration all are.
-fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     if Command::new(tool).arg("version").stdin(Stdio::null()).output().is_ok() {
         return true;
     }
@@ -32,12 +32,13 @@ fn openssl(dir: &Dir, arguments: &str) {
 }
 
 /// A certificate of its own for a name, in NAME.pem, and NAME.key.
-fn make(dir: &Dir, file: &str, name: &str) {
+pub(crate) fn make(dir: &Dir, file: &str, name: &str) {
     openssl(
         dir,
         &format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN={name} \
-             -addext subjectAltName=DNS:{name} -keyout {file}.key -out {file}.pem"
+             -addext subjectAltName=DNS:{name} -addext basicConstraints=critical,CA:FALSE \
+             -keyout {file}.key -out {file}.pem"
         ),
     );
 }

@@ -57,8 +57,13 @@ pub(crate) fn variables(
     let (host, port) =
         split_host(req.host().filter(|host| !host.is_empty()).unwrap_or("localhost"));
     tell("SERVER_NAME", telling.server_name.as_deref().unwrap_or(host).as_bytes());
-    let port = telling.server_port.or(port).unwrap_or(80);
+    let (scheme, usual) = if req.is_secure() { ("https", 443) } else { ("http", 80) };
+    let port = telling.server_port.or(port).unwrap_or(usual);
     tell("SERVER_PORT", port.to_string().as_bytes());
+    tell("REQUEST_SCHEME", scheme.as_bytes());
+    if req.is_secure() {
+        tell("HTTPS", b"on");
+    }
     tell("REQUEST_METHOD", req.method_name().as_bytes());
     let query = req.query().unwrap_or_default();
     tell("QUERY_STRING", query.as_bytes());
@@ -175,6 +180,7 @@ mod tests {
             ("SERVER_PROTOCOL", "HTTP/1.1"),
             ("SERVER_NAME", "[::1]"),
             ("SERVER_PORT", "8080"),
+            ("REQUEST_SCHEME", "http"),
             ("REQUEST_METHOD", "POST"),
             ("QUERY_STRING", "a=b&c"),
             ("REQUEST_URI", "/cgi-bin/a.sh/x%20y?a=b&c"),
@@ -192,6 +198,7 @@ mod tests {
             assert_eq!(get(&all, name), Some(value), "{name}");
         }
         assert_eq!(get(&all, "HTTP_CONTENT_TYPE"), None);
+        assert_eq!(get(&all, "HTTPS"), None, "which scripts take for TLS, whatever it says");
     }
 
     #[test]

@@ -21,6 +21,9 @@ const LIMIT_INTERIM: u32 = 32;
 /// A connection that was used a moment ago is still there, most likely.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// What a server of TLS says to who does not speak it: the begin of an alert.
+const TLS_ALERT: &[u8] = &[21, 3];
+
 pub(crate) struct Link {
     pub(crate) stream: Stream,
     /// What was received, and which part of it was not read.
@@ -134,6 +137,9 @@ impl Link {
     ) -> io::Result<Facts> {
         loop {
             if self.start < self.end {
+                if self.unread().starts_with(TLS_ALERT) {
+                    return Err(wrong(Refusal::bad("it is TLS: use https:// in the URL")));
+                }
                 let parsed = reply::parse(self.unread(), settings, method, headers);
                 match parsed.map_err(wrong)? {
                     Parsed::Whole(facts) => {

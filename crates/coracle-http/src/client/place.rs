@@ -5,7 +5,8 @@ use super::stream::{Secure, Stream};
 use coracle_coro::net::{TcpStream, UnixStream};
 use coracle_net::Address;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,13 +38,15 @@ impl Place {
     /// Connects to it, in a coroutine.
     ///
     /// # Errors
-    /// What the last of its addresses said, in a sentence; `Unsupported` if it is to be secure and nobody can.
+    /// What the last of its addresses said, in a sentence; `InvalidData` if it is somebody else; `Unsupported` if
+    /// it is to be secure and nobody can.
     pub(crate) fn connect(
         &self,
         timeout: Duration,
         secure: Option<&Arc<dyn Secure>>,
+        announce: Option<&Announce<'_>>,
     ) -> io::Result<Link> {
-        let connected = coracle_coro::timeout(timeout, || self.open(secure));
+        let connected = coracle_coro::timeout(timeout, || self.open(secure, announce));
         connected.map(Link::new).map_err(|error| {
             if coracle_coro::is_cancelled(&error) || error.kind() == io::ErrorKind::Unsupported {
                 return error;
@@ -52,24 +55,54 @@ impl Place {
         })
     }
 
-    fn open(&self, secure: Option<&Arc<dyn Secure>>) -> io::Result<Stream> {
+    fn open(
+        &self,
+        secure: Option<&Arc<dyn Secure>>,
+        announce: Option<&Announce<'_>>,
+    ) -> io::Result<Stream> {
+        if self.secure.is_some() && matches!(self.at, At::Address(Address::Unix(_))) {
+            let text = format!("cannot connect to {self}: TLS is not spoken on Unix sockets");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
         let stream = match &self.at {
             At::Name(name) => TcpStream::connect(name.as_str())?,
             At::Address(Address::Ip(address)) => TcpStream::connect(address)?,
             At::Address(Address::Unix(address)) => {
-                return UnixStream::connect_addr(address).map(Stream::Unix);
+                let stream = UnixStream::connect_addr(address)?;
+                if let Some(announce) = announce {
+                    { &stream }.write_all(&announce(None))?;
+                }
+                return Ok(Stream::Unix(stream));
             }
         };
         let _ = stream.set_nodelay(true); // it is as good without
+        if let Some(announce) = announce {
+            { &stream }.write_all(&announce(stream.peer_addr().ok()))?;
+        }
         let Some(host) = &self.secure else { return Ok(Stream::Tcp(stream)) };
-        let Some(secure) = secure else {
-            let text = format!(
-                "cannot connect to https://{host}: https needs feature tls, or Settings::secure"
-            );
-            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        let secured = match secure {
+            Some(secure) => secure.secure(stream, host),
+            None => usual(host)?.secure(stream, host),
         };
-        secure.secure(stream, host).map(Stream::Secured)
+        secured.map(Stream::Secured)
     }
+}
+
+/// What a connection begins with, by whom it leads to.
+pub(crate) type Announce<'a> = dyn Fn(Option<SocketAddr>) -> Vec<u8> + 'a;
+
+/// Who secures connections if nobody was chosen.
+#[cfg(feature = "tls")]
+fn usual(_host: &str) -> io::Result<Arc<dyn Secure>> {
+    super::tls::usual()
+}
+
+#[cfg(not(feature = "tls"))]
+fn usual(host: &str) -> io::Result<Arc<dyn Secure>> {
+    let text = format!(
+        "cannot connect to https://{host}: https needs the feature `tls`, or Settings::secure"
+    );
+    Err(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 /// An error as part of a sentence: without its number, and without a capital letter.

@@ -1,7 +1,7 @@
 //! The connections that a loop keeps, by where they lead.
 
 use super::link::Link;
-use super::place::{At, Place};
+use super::place::{Announce, At, Place};
 use super::stream::Secure;
 use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
 use coracle_loop::Loop;
@@ -69,7 +69,12 @@ impl Keeping {
 
     /// A connection that nobody else has used, and nobody else will.
     pub(crate) fn connect(&self, place: &Place) -> io::Result<Link> {
-        place.connect(self.connect_timeout, self.secure.as_ref())
+        place.connect(self.connect_timeout, self.secure.as_ref(), None)
+    }
+
+    /// The same, and it begins with what `announce` says.
+    pub(crate) fn connect_with(&self, place: &Place, announce: &Announce<'_>) -> io::Result<Link> {
+        place.connect(self.connect_timeout, self.secure.as_ref(), Some(announce))
     }
 
     fn pool_of(&self, place: &Place) -> io::Result<ConnPool<Link>> {

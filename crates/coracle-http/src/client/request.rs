@@ -226,11 +226,12 @@ impl RequestBuilder {
     /// # Errors
     /// - `InvalidInput`: it cannot be sent.
     /// - Those of connecting: `ConnectionRefused`, and what else there is.
-    /// - `InvalidData`: the answer is none, or can be read in two ways.
+    /// - `InvalidData`: the answer is none, or can be read in two ways; the server is not who it should be
+    ///   (`https`); a redirect leads from `https` [to `http`](super::Settings::redirect_to_http).
     /// - `FileTooLarge`: the answer is longer than it may be.
     /// - `UnexpectedEof`, `ConnectionReset`: the server went away.
     /// - `TimedOut`; `ECANCELED`.
-    /// - `Unsupported`: `https`, where nobody [secures](super::Settings::secure) it.
+    /// - `Unsupported`: `https` without the feature `tls`, where nobody [secures](super::Settings::secure) it.
     /// - What the reader of a body says.
     pub fn send(mut self) -> io::Result<Answer> {
         if let Some(wrong) = self.wrong.take() {
@@ -257,6 +258,7 @@ impl RequestBuilder {
             if limit == 0 {
                 return Ok(answer);
             }
+            self.check_redirect(&next)?;
             if followed == limit {
                 let text = format!("{next}: there are more than {limit} redirects");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -284,6 +286,17 @@ impl RequestBuilder {
             io::Error::new(io::ErrorKind::InvalidData, text)
         });
         joined.map(Some)
+    }
+
+    /// Who has asked in secret is not made to ask in public.
+    fn check_redirect(&self, next: &Url) -> io::Result<()> {
+        match &self.url {
+            Some(url) if url.secure && !next.secure && !self.client.settings().redirect_to_http => {
+                let text = format!("{url}: the redirect leads away from https (redirect_to_http)");
+                Err(io::Error::new(io::ErrorKind::InvalidData, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn becomes_get(&self, status: Status) -> bool {
@@ -373,6 +386,7 @@ impl RequestBuilder {
                             | io::ErrorKind::QuotaExceeded
                             | io::ErrorKind::TimedOut
                             | io::ErrorKind::InvalidInput
+                            | io::ErrorKind::InvalidData // it is somebody else
                     );
                 let again = if hopeless { Again::Never } else { Again::Later };
                 Failure { error, again }

@@ -38,6 +38,9 @@ pub struct Settings {
     pub limit_body_bytes: u64,
     /// How many redirects are followed; 10 by default. With 0, answers that redirect are answers like others.
     pub limit_redirects: u32,
+    /// Whether they may lead from `https` to `http`, where anybody can read what is asked and change what is
+    /// answered; by default that is an error.
+    pub redirect_to_http: bool,
     /// How often a request is tried, if it is one that [may be](super::Client#what-is-tried-again); 3 by default.
     pub limit_attempts: u32,
     /// How long to wait before the second attempt; twice as long before each that follows. 100 ms by default.
@@ -52,7 +55,27 @@ pub struct Settings {
     pub compression: bool,
     /// What the client says it is, in `User-Agent`.
     pub user_agent: String,
-    /// Who makes connections secure, for `https`.
+    /// Who makes connections secure, for `https`: a `ClientTls` says whom to trust, and
+    /// which certificate to show. `None`, as by default: TLS with trust in whom the system trusts, if the
+    /// feature `tls` is there.
+    #[cfg_attr(
+        feature = "tls",
+        doc = r#"
+```
+use coracle_http::client::{Client, Settings};
+use coracle_http::tls::{ClientSettings, ClientTls, Identity, Roots};
+use std::sync::Arc;
+
+# fn main() -> std::io::Result<()> {
+let development = Identity::self_signed(["localhost"])?; // or Roots::from_file
+let tls = ClientTls::new(ClientSettings::trusting(Roots::identity(&development)?))?;
+let client = Client::with(Settings { secure: Some(Arc::new(tls)), ..Settings::default() })?;
+# let _ = client;
+# Ok(())
+# }
+```
+"#
+    )]
     pub secure: Option<Arc<dyn Secure>>,
 }
 
@@ -68,6 +91,7 @@ impl Default for Settings {
             limit_headers: 128,
             limit_body_bytes: 64 << 20,
             limit_redirects: 10,
+            redirect_to_http: false,
             limit_attempts: 3,
             retry_pause: Duration::from_millis(100),
             limit_connections: 64,

@@ -2,6 +2,8 @@
 
 use coracle_coro::net::{TcpStream, UnixStream};
 use coracle_coro::select;
+use coracle_net::Conn;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
@@ -23,8 +25,33 @@ pub trait Duplex {
     /// Ends it: whoever waits for it is told an error.
     fn close(&self);
 
-    /// The connection below.
-    fn tcp(&self) -> &TcpStream;
+    /// Whether nothing has come that is for its reader: neither bytes, nor the end of the stream. Does not wait.
+    fn is_quiet(&self) -> bool;
+
+    /// Gives it up for a connection of the same loop, on which another protocol is spoken.
+    ///
+    /// # Errors
+    /// It has other owners; or, unless it says otherwise, `Unsupported`.
+    fn into_parts(self: Rc<Self>) -> io::Result<Parts> {
+        let text = "what secures this connection cannot be put on another";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+}
+
+/// What becomes of a [`Duplex`] that is given up.
+pub struct Parts {
+    /// What is below.
+    pub socket: TcpStream,
+    /// Puts what it passed through on a connection on that socket, as [`Conn::push_layer`] does.
+    pub secure: Box<dyn FnOnce(&mut Conn<'_>)>,
+    /// What came and was not read.
+    pub unread: Vec<u8>,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("socket", &self.socket).finish_non_exhaustive()
+    }
 }
 
 /// Makes connections secure: TLS, for URLs that begin with `https`.
@@ -73,15 +100,9 @@ impl Stream {
 
     /// Whether nothing has come: neither the end of the stream, nor something that nobody has asked for.
     pub(crate) fn is_quiet(&self) -> bool {
-        let tcp = |stream: &TcpStream| {
-            select! {
-                _ = stream.readable() => false,
-                default => true,
-            }
-        };
         match self {
-            Stream::Tcp(stream) => tcp(stream),
-            Stream::Secured(stream) => tcp(stream.tcp()),
+            Stream::Tcp(stream) => is_quiet(stream),
+            Stream::Secured(stream) => stream.is_quiet(),
             Stream::Unix(stream) => select! {
                 _ = stream.readable() => false,
                 default => true,
@@ -99,5 +120,13 @@ impl Stream {
                 Ok(())
             }
         };
+    }
+}
+
+/// Whether a read of it would wait.
+pub(super) fn is_quiet(stream: &TcpStream) -> bool {
+    select! {
+        _ = stream.readable() => false,
+        default => true,
     }
 }

@@ -56,9 +56,12 @@ impl SameOrigin {
         if !req.headers().contains("origin") {
             return true; // no browser
         }
-        // A browser of before. It cannot be told whether we are asked over TLS, so only the hosts are compared.
-        let host = origin.and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-        host.is_some() && host == req.host()
+        // A browser of before. Who came to us by TLS has a page by https. Without, somebody in front may have
+        // taken TLS off, so only the hosts are compared.
+        let Some((scheme, host)) = origin.and_then(|origin| origin.split_once("://")) else {
+            return false;
+        };
+        req.host() == Some(host) && (scheme == "https" || !req.is_secure())
     }
 }
 

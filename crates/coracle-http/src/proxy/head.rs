@@ -140,6 +140,7 @@ fn write_client(out: &mut Vec<u8>, req: &Request<'_>, settings: &Settings) {
         Address::Unix(_) => None,
     };
     let host = req.host().unwrap_or_default();
+    let came_by = if req.is_secure() { "https" } else { settings.scheme };
     if settings.x_forwarded {
         out.extend_from_slice(b"x-forwarded-for: ");
         if let Some(before) = said("x-forwarded-for") {
@@ -154,7 +155,7 @@ fn write_client(out: &mut Vec<u8>, req: &Request<'_>, settings: &Settings) {
             None => write_field(out, b"x-forwarded-host", host.as_bytes()),
         }
         let scheme = said("x-forwarded-proto");
-        let scheme = scheme.as_deref().unwrap_or(settings.scheme);
+        let scheme = scheme.as_deref().unwrap_or(came_by);
         write_field(out, b"x-forwarded-proto", scheme.as_bytes());
     }
     if settings.forwarded {
@@ -167,7 +168,7 @@ fn write_client(out: &mut Vec<u8>, req: &Request<'_>, settings: &Settings) {
         if !host.is_empty() {
             value.push_str(&format!(";host=\"{host}\"")); // a host has no quotes in it
         }
-        value.push_str(&format!(";proto={}", settings.scheme));
+        value.push_str(&format!(";proto={came_by}"));
         write_field(out, b"forwarded", value.as_bytes());
     }
 }

@@ -57,7 +57,8 @@ pub struct Settings {
     /// Whose word is taken for who asks: what such a peer says in those fields is added to, what others say is
     /// thrown away. Nobody's by default.
     pub trusted: Networks,
-    /// By what clients have connected, for those fields: `http` by default.
+    /// By what clients have connected who did not come by TLS, for those fields: `http` by default. `https` where
+    /// somebody in front of this server takes TLS off. Who came by TLS has come by `https`.
     pub scheme: &'static str,
     /// After so many failures on end an upstream is not asked for a [while](Settings::fail_pause), if there are
     /// others; 3 by default.
@@ -69,7 +70,8 @@ pub struct Settings {
     /// Whether each connection begins by saying for whom it is (the PROXY protocol). Then it is used for one
     /// request.
     pub send_proxy: Option<ProxyVersion>,
-    /// Who makes connections secure, for `https`.
+    /// Who makes connections secure, for upstreams by `https`:
+    /// [as for clients](crate::client::Settings::secure).
     pub secure: Option<Arc<dyn Secure>>,
 }
 

@@ -8,6 +8,7 @@
 //! Neither has a coroutine.
 
 use super::upstream::InFlight;
+use crate::client::link::Link;
 use crate::client::stream::Stream;
 use coracle_loop::Loop;
 use coracle_loop::demux::Descriptor;
@@ -18,14 +19,27 @@ use std::rc::Rc;
 
 /// The half that faces the client: the upstream's joins it when it is opened.
 pub(super) struct Tunnel {
-    upstream: Option<(Descriptor, Vec<u8>)>,
+    upstream: Option<Upstream>,
     side: Side,
+}
+
+/// Puts something on a connection.
+type PutOn = Box<dyn FnOnce(&mut Conn<'_>)>;
+
+/// A connection to the upstream, as it is taken over.
+struct Upstream {
+    descriptor: Descriptor,
+    /// What puts TLS on it, if it is secure.
+    secure: Option<PutOn>,
+    unread: Vec<u8>,
 }
 
 struct Side {
     /// The other half, once it is there.
     other: Rc<OnceCell<ConnHandle>>,
     fate: Rc<Fate>,
+    /// What is put on it when it is opened.
+    secure: Option<PutOn>,
 }
 
 /// What the two halves share.
@@ -38,22 +52,24 @@ struct Fate {
 }
 
 impl Tunnel {
-    /// To a connection on which this has come already.
+    /// To a connection on which the answer was another protocol.
     ///
     /// # Errors
     /// It cannot be taken over.
-    pub(super) fn new(stream: Stream, unread: Vec<u8>, in_flight: InFlight) -> io::Result<Tunnel> {
-        let descriptor = match stream {
-            Stream::Tcp(stream) => stream.into_descriptor()?,
-            Stream::Unix(stream) => stream.into_descriptor()?,
-            Stream::Secured(_) => {
-                let text = "another protocol cannot be handed on to an upstream by https";
-                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    pub(super) fn new(link: Link, in_flight: InFlight) -> io::Result<Tunnel> {
+        let (stream, mut unread) = link.into_parts();
+        let (descriptor, secure) = match stream {
+            Stream::Tcp(stream) => (stream.into_descriptor()?, None),
+            Stream::Unix(stream) => (stream.into_descriptor()?, None),
+            Stream::Secured(stream) => {
+                let parts = stream.into_parts()?;
+                unread.extend_from_slice(&parts.unread);
+                (parts.socket.into_descriptor()?, Some(parts.secure))
             }
         };
         let fate = Fate { ended: Cell::new(0), gone: Cell::new(false), _in_flight: in_flight };
-        let side = Side { other: Rc::default(), fate: Rc::new(fate) };
-        Ok(Tunnel { upstream: Some((descriptor, unread)), side })
+        let side = Side { other: Rc::default(), fate: Rc::new(fate), secure: None };
+        Ok(Tunnel { upstream: Some(Upstream { descriptor, secure, unread }), side })
     }
 }
 
@@ -70,12 +86,14 @@ impl Side {
 
 impl Protocol for Tunnel {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        let Some((descriptor, unread)) = self.upstream.take() else { return Ok(()) };
+        let Some(Upstream { descriptor, secure, unread }) = self.upstream.take() else {
+            return Ok(());
+        };
         conn.write_slice(&unread);
         let socket = conn.lp().adopt(descriptor)?;
         let settings = Settings { read_when_full: true, ..Settings::default() };
-        let facing =
-            Side { other: Rc::new(conn.handle().into()), fate: Rc::clone(&self.side.fate) };
+        let (other, fate) = (Rc::new(conn.handle().into()), Rc::clone(&self.side.fate));
+        let facing = Side { other, fate, secure };
         let upstream = attach(conn.lp(), socket, settings, facing)?;
         let _ = self.side.other.set(upstream);
         Ok(())
@@ -103,6 +121,13 @@ impl Protocol for Tunnel {
 }
 
 impl Protocol for Side {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        if let Some(secure) = self.secure.take() {
+            secure(conn);
+        }
+        Ok(())
+    }
+
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         let bytes = input.take_all();
         let room = self.with_other(conn, |other| {

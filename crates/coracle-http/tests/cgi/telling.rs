@@ -46,6 +46,7 @@ pub(crate) fn o1_script_is_told_what_the_rfc_says_and_nothing_else(h: &Harness) 
         ("QUERY_STRING", "q=1&%41"),
         ("REMOTE_ADDR", "127.0.0.1"),
         ("REQUEST_METHOD", "GET"),
+        ("REQUEST_SCHEME", "http"),
         ("REQUEST_URI", "/cgi-bin/deep/a.sh/in%20fo/?q=1&%41"),
         ("SCRIPT_FILENAME", file.to_str().unwrap()),
         ("SCRIPT_NAME", "/cgi-bin/deep/a.sh"),

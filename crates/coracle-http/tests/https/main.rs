@@ -1,5 +1,6 @@
 //! HTTP behind TLS: servers with real sockets, on every backend.
 
+mod beside;
 mod http2;
 #[path = "../rows/http2_frames.rs"]
 mod http2_frames;

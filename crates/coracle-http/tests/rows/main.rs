@@ -20,6 +20,7 @@ mod keeping;
 mod peers;
 mod proxying;
 mod refusing;
+mod securing;
 mod slow_clients;
 mod telling;
 mod total;
@@ -173,6 +174,17 @@ suite! {
             n2_path_that_leads_up_is_refused,
             j15_websockets_pass,
             j15_upstream_is_told_for_whom_by_the_proxy_protocol,
+        }
+        securing::{
+            j12_https_is_asked_and_its_connection_kept,
+            j12_https_has_bodies_both_ways_at_once,
+            j12_https_server_that_is_somebody_else_is_not_asked,
+            m2_client_shows_its_certificate,
+            m4_body_that_ends_with_its_connection_is_not_cut_in_silence,
+            j12_redirects_lead_to_https_and_not_away,
+            m4_client_says_the_end,
+            j15_upstreams_are_asked_by_https,
+            j15_websockets_pass_to_upstreams_by_https,
         }
         telling::{
             j14_refused_requests_are_in_the_access_log,
