@@ -68,6 +68,12 @@ pub(crate) fn changes_owner(number: i32) {
     }
 }
 
+/// Whether a generation came before another. They are numbers of 31 bits, and begin anew after the last.
+#[doc(hidden)]
+pub fn is_older(generation: u32, than: u32) -> bool {
+    (than.wrapping_sub(generation) << 1) as i32 > 0
+}
+
 impl Loop {
     /// Starts something with a descriptor that stays somebody else's: `act` is given a handle that is good for
     /// [`Operation::Poll`](coracle_demux::Operation::Poll). If it is refused, because the number has become
@@ -138,7 +144,7 @@ impl Loop {
     #[doc(hidden)]
     pub fn reclaim_older(&self, number: i32, generation: u32) {
         let lent = self.extension(Lent::default);
-        if lent.find(number).is_some_and(|known| known.generation != generation) {
+        if lent.find(number).is_some_and(|known| is_older(known.generation, generation)) {
             let handle = lent.take(number);
             handle.into_iter().for_each(|handle| self.inner.demux.borrow_mut().abandon(handle));
         }

@@ -54,7 +54,7 @@ pub use coracle_demux as demux;
 pub use handle::{LoopHandle, PostError};
 pub use hook::{Hook, HookKind};
 #[doc(hidden)]
-pub use lend::on_change_of_owner;
+pub use lend::{is_older, on_change_of_owner};
 pub use offload::{OffloadError, Overloaded};
 pub use operate::{Complete, Ticket};
 pub use pulse::{Pulse, Watcher};

@@ -17,7 +17,7 @@ use crate::failures;
 use crate::scheduler::Scheduler;
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{AcceptPlace, Address, Backend, Operation, Outcome, Submitted};
-use coracle_loop::{Loop, LoopHandle};
+use coracle_loop::{Loop, LoopHandle, is_older};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -82,7 +82,8 @@ pub fn forget(fd: i32) {
 pub fn forget_older(fd: i32, generation: u32) {
     let old = GUESTS.try_with(|guests| {
         let guests = guests.try_borrow().ok()?;
-        Some(guests.get(usize::try_from(fd).ok()?)?.as_ref()?.generation != generation)
+        let known = guests.get(usize::try_from(fd).ok()?)?.as_ref()?.generation;
+        Some(is_older(known, generation))
     });
     if old.is_ok_and(|old| old == Some(true)) {
         forget(fd);
