@@ -201,10 +201,10 @@ fn run(command: Option<Command>) -> io::Result<()> {
             let to = to.as_str().to_addresses()?;
             match style {
                 Style::Callback => {
-                    let server = options.server(PROXY)?.settings(proxy::settings());
+                    let server = options.server(PROXY)?.settings(coracle::net::Relay::settings());
                     let server = server.capacity(proxy::capacity());
                     serve_protocol("proxy", &options, server, move |_| {
-                        proxy::Side::facing_client(to.clone())
+                        proxy::Coming::to(to.clone())
                     })
                 }
                 Style::Coroutine => {

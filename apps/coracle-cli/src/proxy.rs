@@ -1,75 +1,35 @@
 //! `coracle proxy`: every connection is continued to another address, in both directions.
-//!
-//! ```text
-//!   client ──► Side ──► Side ──► upstream        each is a connection of the same loop; what one reads the other
-//!          ◄──      ◄──      ◄──                 writes, and whoever is read too fast is paused
-//! ```
-//!
-//! The two directions know nothing of each other: a client that does not read is still read, until what it sends
-//! is too fast for the upstream.
 
-use coracle::Loop;
 use coracle::demux::Address;
-use coracle::net::{
-    Buffer, CapacitySettings, Conn, ConnHandle, Connector, Protocol, Reason, Settings, attach,
-};
-use std::cell::{Cell, OnceCell};
+use coracle::net::{Buffer, CapacitySettings, Conn, Connector, Protocol, Relay, attach};
 use std::io;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// How long the other server may take to accept.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How both connections behave.
-pub(crate) fn settings() -> Settings {
-    Settings { read_when_full: true, ..Settings::default() }
-}
 
 /// What a client's connection needs: a second one, to the server.
 pub(crate) fn capacity() -> CapacitySettings {
     CapacitySettings::new().descriptors_per_connection(2)
 }
 
-/// One half of a proxied connection.
-pub(crate) struct Side {
-    upstream: Option<Vec<Address>>,
-    /// The other half, once it is there.
-    other: Rc<OnceCell<ConnHandle>>,
-    fate: Rc<Fate>,
+/// A client's connection, until the server behind is reached; then it is a [`Relay`].
+pub(crate) struct Coming {
+    upstream: Vec<Address>,
 }
 
-/// What the two halves share.
-#[derive(Default)]
-struct Fate {
-    /// How many of the two directions have ended.
-    ended: Cell<u8>,
-    /// One of the two is gone. It cannot say so to the other while a callback of that one runs.
-    gone: Cell<bool>,
-}
-
-impl Side {
-    /// The half that faces a client, for a server at one of the addresses `to`.
-    pub(crate) fn facing_client(to: Vec<Address>) -> Side {
-        Side { upstream: Some(to), other: Rc::default(), fate: Rc::default() }
-    }
-
-    /// Does something with the other half. If that is its end, this is the end of both.
-    fn with_other<T>(&self, conn: &mut Conn<'_>, f: impl FnOnce(&mut Conn<'_>) -> T) -> Option<T> {
-        let result = self.other.get().and_then(|other| conn.with(other, f));
-        if self.fate.gone.get() {
-            conn.abort();
-        }
-        result
+impl Coming {
+    /// For a server at one of the addresses `to`.
+    pub(crate) fn to(upstream: Vec<Address>) -> Coming {
+        Coming { upstream }
     }
 }
 
-impl Protocol for Side {
+impl Protocol for Coming {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        let Some(upstream) = self.upstream.take() else { return Ok(()) };
         conn.pause(); // until there is somebody to give it to
         let client = conn.handle();
-        let (other, fate) = (Rc::clone(&self.other), Rc::clone(&self.fate));
+        let upstream = std::mem::take(&mut self.upstream);
         Connector::to(upstream).timeout(CONNECT_TIMEOUT).connect(
             conn.lp(),
             move |lp, connected| {
@@ -81,11 +41,15 @@ impl Protocol for Side {
                         return;
                     }
                 };
-                let side = Side { upstream: None, other: Rc::new(client.clone().into()), fate };
-                let server = attach(lp, socket, settings(), side);
+                let (near, far) = Relay::facing(client.clone());
+                let server = attach(lp, socket, Relay::settings(), far);
                 let server = server.expect("these settings make sense");
-                let _ = other.set(server.clone());
-                if client.with(lp, |conn| conn.resume()).is_none() {
+                near.join(server.clone());
+                let joined = client.with(lp, |conn| {
+                    conn.switch(near);
+                    conn.resume();
+                });
+                if joined.is_none() {
                     server.with(lp, |conn| conn.abort()); // the client is gone
                 }
             },
@@ -93,41 +57,8 @@ impl Protocol for Side {
         Ok(())
     }
 
-    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
-        let bytes = input.take_all();
-        let room = self.with_other(conn, |other| {
-            other.write_slice(bytes);
-            other.writable()
-        });
-        match room {
-            Some(true) => {}
-            Some(false) => conn.pause(),
-            None => conn.close(),
-        }
-        Ok(())
-    }
-
-    fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.with_other(conn, |other| other.resume());
-        Ok(())
-    }
-
-    fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.fate.ended.set(self.fate.ended.get() + 1);
-        if self.fate.ended.get() < 2 {
-            self.with_other(conn, |other| other.close_write());
-        } else {
-            self.with_other(conn, |other| other.close());
-            conn.close();
-        }
-        Ok(())
-    }
-
-    fn on_close(&mut self, reason: &Reason) {
-        let broken = !matches!(reason, Reason::Closed);
-        self.fate.gone.set(broken);
-        let (Some(lp), Some(other)) = (Loop::current(), self.other.get()) else { return };
-        other.with(&lp, |other| if broken { other.abort() } else { other.close() });
+    fn on_data(&mut self, _: &mut Conn<'_>, _: &mut Buffer) -> io::Result<()> {
+        Ok(()) // it waits for the relay
     }
 }
 
