@@ -154,8 +154,6 @@ pub mod sync;
 mod task;
 mod waiter;
 mod waits_for;
-#[cfg(feature = "thread-sanitizer")]
-mod watched;
 mod way;
 mod yielder;
 

@@ -3,31 +3,11 @@
 //! It stands here so that the models in `tests` can put loom's in its place; and, for the same reason, loops as
 //! those see them who post to them.
 
+pub(crate) use coracle_loop::demux::lock::Lock;
 pub(crate) use coracle_loop::{Loop, LoopHandle, PostError};
 use std::cell::UnsafeCell;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
-#[cfg(not(feature = "thread-sanitizer"))]
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-#[cfg(feature = "thread-sanitizer")]
-pub(crate) use crate::watched::Lock;
-
-/// A lock for a few lines at a time, in which nothing runs that is not ours.
-#[cfg(not(feature = "thread-sanitizer"))]
-pub(crate) struct Lock<T>(Mutex<T>);
-
-#[cfg(not(feature = "thread-sanitizer"))]
-impl<T> Lock<T> {
-    pub(crate) const fn new(value: T) -> Lock<T> {
-        Lock(Mutex::new(value))
-    }
-
-    /// None of our own code panics half-way, so a lock that is poisoned is as good as another.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Something that one at a time touches, for a reason that the compiler does not know.
 pub(crate) struct Shared<T>(UnsafeCell<T>);

@@ -142,6 +142,8 @@ impl Sleeper {
             return Err(name);
         }
         fence(Ordering::Acquire); // whoever had it has done with it
+        #[cfg(feature = "thread-sanitizer")] // which does not know fences, but the ordering of what this loads
+        assert!(Arc::get_mut(this).is_some());
         // SAFETY: this is the only one, and is borrowed exclusively; nobody makes a `Weak` of a sleeper. What
         // is only lent of it (`current.rs`) is lent by a coroutine that runs, and this one is over.
         let sleeper = unsafe { &mut *Arc::as_ptr(this).cast_mut() };

@@ -1,6 +1,7 @@
 //! File operations, done to the end on whatever thread calls: they may wait for a disk.
 
 use crate::backend::Threads;
+use crate::lock::Lock;
 use crate::memory::Memory;
 use crate::operation::{FileKind, Metadata, OpenOptions};
 use rustix::fd::{AsFd, OwnedFd};
@@ -8,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// A file operation on its way to a thread. It shares the file, so that nobody closes it meanwhile.
@@ -162,10 +163,10 @@ pub(crate) fn give_to_thread(
     deliver: impl FnOnce(Report) + Send + 'static,
 ) -> Result<(), Option<Memory>> {
     // The work waits where both ends can reach it: a refused job is dropped, what it was to do is not.
-    let work = Arc::new(Mutex::new(Some(work)));
+    let work = Arc::new(Lock::new(Some(work)));
     let order = Order { work: Arc::clone(&work), deliver: Some(deliver) };
     threads.run(Box::new(move || order.fulfil())).map_err(|refused| {
-        let work = lock(&work).take();
+        let work = work.lock().take();
         drop(refused);
         work.and_then(Work::into_memory)
     })
@@ -173,13 +174,13 @@ pub(crate) fn give_to_thread(
 
 /// Work on its way to a thread. If it is dropped there instead of being done, that is told.
 struct Order<F: FnOnce(Report)> {
-    work: Arc<Mutex<Option<Work>>>,
+    work: Arc<Lock<Option<Work>>>,
     deliver: Option<F>,
 }
 
 impl<F: FnOnce(Report)> Order<F> {
     fn fulfil(mut self) {
-        let work = lock(&self.work).take();
+        let work = self.work.lock().take();
         if let (Some(work), Some(deliver)) = (work, self.deliver.take()) {
             deliver(work.perform());
         }
@@ -188,13 +189,9 @@ impl<F: FnOnce(Report)> Order<F> {
 
 impl<F: FnOnce(Report)> Drop for Order<F> {
     fn drop(&mut self) {
-        let work = lock(&self.work).take();
+        let work = self.work.lock().take();
         if let (Some(work), Some(deliver)) = (work, self.deliver.take()) {
             deliver(Report { result: Err(Errno::AGAIN.into()), memory: work.into_memory() });
         }
     }
-}
-
-fn lock(work: &Mutex<Option<Work>>) -> MutexGuard<'_, Option<Work>> {
-    work.lock().unwrap_or_else(PoisonError::into_inner)
 }

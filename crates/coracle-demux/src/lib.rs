@@ -56,6 +56,8 @@ mod file;
 mod fork;
 mod landing;
 mod lent;
+#[doc(hidden)]
+pub mod lock;
 mod mailbox;
 mod memory;
 mod operation;

@@ -1,8 +1,9 @@
 //! Where threads put results for the loop that asked for them.
 
+use crate::lock::Lock;
 use crate::wakeup::Waker;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The loop's end. Looking into an empty one is a single load.
 pub(crate) struct Mailbox<K, V> {
@@ -11,7 +12,7 @@ pub(crate) struct Mailbox<K, V> {
 
 struct Shared<K, V> {
     full: AtomicBool,
-    letters: Mutex<Vec<(K, V)>>,
+    letters: Lock<Vec<(K, V)>>,
     waker: Waker,
 }
 
@@ -22,7 +23,7 @@ pub(crate) struct Letterbox<K, V> {
 
 impl<K, V> Mailbox<K, V> {
     pub(crate) fn new(waker: Waker) -> Mailbox<K, V> {
-        let letters = Mutex::new(Vec::new());
+        let letters = Lock::new(Vec::new());
         Mailbox { shared: Arc::new(Shared { full: AtomicBool::new(false), letters, waker }) }
     }
 
@@ -36,7 +37,7 @@ impl<K, V> Mailbox<K, V> {
         if !self.shared.full.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let mut letters = self.shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.shared.letters.lock();
         self.shared.full.store(false, Ordering::Release);
         std::mem::take(&mut letters)
     }
@@ -45,7 +46,7 @@ impl<K, V> Mailbox<K, V> {
 impl<K, V> Letterbox<K, V> {
     /// Delivers one result, and wakes the loop if it is the first since it last looked.
     pub(crate) fn deliver(&self, key: K, value: V) {
-        let mut letters = self.shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.shared.letters.lock();
         letters.push((key, value));
         let was_full = self.shared.full.swap(true, Ordering::AcqRel);
         drop(letters);

@@ -12,10 +12,11 @@
 use crate::pulse::Heart;
 use crate::{CURRENT_SHARED, Loop};
 use coracle_demux::Waker;
+use coracle_demux::lock::Lock;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A job for a loop, from any thread.
 pub(crate) type Job = Box<dyn FnOnce(&Loop) + Send>;
@@ -93,7 +94,7 @@ impl LoopHandle {
 
     /// Whether the loop still exists. Any thread.
     pub fn is_alive(&self) -> bool {
-        !self.shared.lock().closed
+        !self.shared.queue.lock().closed
     }
 
     /// How many posted jobs wait. Any thread.
@@ -143,7 +144,7 @@ impl From<PostError> for std::io::Error {
 
 /// What a loop and its handles share.
 pub(crate) struct Shared {
-    queue: Mutex<Queue>,
+    queue: Lock<Queue>,
     /// `queue.jobs.len()`, to be looked at without the lock.
     waiting: AtomicUsize,
     /// The loop is in its wait or about to be, or does not run at all: who drives it by its descriptor has to be
@@ -165,7 +166,7 @@ struct Queue {
 impl Shared {
     pub(crate) fn new(waker: Waker, limit: usize) -> Shared {
         Shared {
-            queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
+            queue: Lock::new(Queue { jobs: VecDeque::new(), closed: false }),
             waiting: AtomicUsize::new(0),
             asleep: AtomicBool::new(true),
             stop: AtomicBool::new(false),
@@ -176,12 +177,8 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn post(&self, job: Job) -> Result<(), PostError> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.closed {
             return Err(PostError::Gone);
         }
@@ -249,7 +246,7 @@ impl Shared {
         if self.is_empty() {
             return VecDeque::new();
         }
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let rest =
             if queue.jobs.len() > limit { queue.jobs.split_off(limit) } else { VecDeque::new() };
         self.waiting.store(rest.len(), Ordering::SeqCst);
@@ -276,7 +273,7 @@ impl Shared {
 
     /// The loop is gone: jobs that wait are dropped, later ones refused.
     pub(crate) fn close(&self) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.closed = true;
         let jobs = std::mem::take(&mut queue.jobs);
         self.waiting.store(0, Ordering::SeqCst);

@@ -7,11 +7,12 @@
 use crate::pool::Pool;
 use crate::{Deferred, Loop, LoopHandle};
 use coracle_demux::Backend;
+use coracle_demux::lock::Lock;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What waits for work that is elsewhere.
 #[derive(Default)]
@@ -70,7 +71,7 @@ impl From<Overloaded> for std::io::Error {
 }
 
 /// Where the result of offloaded work is put.
-type Slot<T> = Arc<Mutex<Parcel<T>>>;
+type Slot<T> = Arc<Lock<Parcel<T>>>;
 
 #[derive(Default)]
 enum Parcel<T> {
@@ -80,10 +81,6 @@ enum Parcel<T> {
     Arrived(Result<T, OffloadError>),
     /// The work was refused: nobody waits.
     Unwanted,
-}
-
-fn lock<T>(slot: &Slot<T>) -> MutexGuard<'_, Parcel<T>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Loop {
@@ -118,7 +115,7 @@ impl Loop {
         match self.inner.pool.submit(Box::new(job)) {
             Ok(()) => Ok(()),
             Err(refused) => {
-                *lock(&slot) = Parcel::Unwanted;
+                *slot.lock() = Parcel::Unwanted;
                 let done = self.inner.offloads.borrow_mut().waiting.remove(&id);
                 drop((refused, done)); // when nothing is borrowed: they may use the loop as they go
                 Err(Overloaded)
@@ -142,7 +139,7 @@ impl Loop {
         offloads.waiting.insert(
             id,
             Box::new(move |lp| {
-                let parcel = std::mem::take(&mut *lock(&slot));
+                let parcel = std::mem::take(&mut *slot.lock());
                 match parcel {
                     Parcel::Arrived(result) => done(lp, result),
                     Parcel::Expected | Parcel::Unwanted => done(lp, Err(OffloadError::Dropped)),
@@ -162,14 +159,14 @@ struct Letter<T: Send + 'static> {
 
 impl<T: Send> Letter<T> {
     fn deliver(self, result: Result<T, OffloadError>) {
-        *lock(&self.slot) = Parcel::Arrived(result);
+        *self.slot.lock() = Parcel::Arrived(result);
         // Sent by the drop.
     }
 }
 
 impl<T: Send> Drop for Letter<T> {
     fn drop(&mut self) {
-        if let Parcel::Unwanted = *lock(&self.slot) {
+        if let Parcel::Unwanted = *self.slot.lock() {
             return;
         }
         let id = self.id;

@@ -42,13 +42,14 @@
 mod tests;
 
 use coracle_demux::Processors;
+use coracle_demux::lock::{Condvar, Guard, Lock};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -404,10 +405,10 @@ impl Drop for Owner {
     }
 }
 
-/// What submitters and threads share. To take both locks, take `front` first.
+/// What submitters and threads share. To take both locks, take `front` first; jobs never run or drop under one.
 struct Shared {
     settings: PoolSettings,
-    back: Apart<Mutex<Back>>,
+    back: Apart<Lock<Back>>,
     front: Apart<Counted>,
     /// Sleeping threads wait here, with `back`.
     called: Condvar,
@@ -458,20 +459,21 @@ struct Front {
 struct Counted {
     /// `front.queue.len()`, for who holds `back`. Grows only under both locks.
     len: AtomicUsize,
-    front: Mutex<Front>,
+    front: Lock<Front>,
 }
 
+#[cfg(not(feature = "thread-sanitizer"))] // with it, locks are longer
 const _: () = assert!(mem::size_of::<Counted>() <= 64);
 
-impl Apart<Mutex<Back>> {
-    fn lock(&self) -> MutexGuard<'_, Back> {
-        locked(&self.0)
+impl Apart<Lock<Back>> {
+    fn lock(&self) -> Guard<'_, Back> {
+        self.0.lock()
     }
 }
 
 impl Apart<Counted> {
-    fn lock(&self) -> MutexGuard<'_, Front> {
-        locked(&self.0.front)
+    fn lock(&self) -> Guard<'_, Front> {
+        self.0.front.lock()
     }
 
     fn len(&self) -> usize {
@@ -483,14 +485,9 @@ impl Apart<Counted> {
     }
 }
 
-/// No code of ours panics while it holds a lock, and jobs never run or drop under one.
-fn locked<S>(mutex: &Mutex<S>) -> MutexGuard<'_, S> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Submitting.
 impl Shared {
-    fn lock_both(&self) -> (MutexGuard<'_, Front>, MutexGuard<'_, Back>) {
+    fn lock_both(&self) -> (Guard<'_, Front>, Guard<'_, Back>) {
         let front = self.front.lock();
         (front, self.back.lock())
     }
@@ -512,7 +509,7 @@ impl Shared {
         }
     }
 
-    fn push(self: &Arc<Self>, mut back: MutexGuard<'_, Back>, job: Job) -> Result<(), Job> {
+    fn push(self: &Arc<Self>, mut back: Guard<'_, Back>, job: Job) -> Result<(), Job> {
         if back.stopping {
             back.refused += 1;
             return Err(job);
@@ -550,7 +547,7 @@ impl Shared {
 
     /// Gets one more thread to come, unless one is on its way already. Unlocks before it wakes, so
     /// that the woken thread does not run into the lock.
-    fn call_one(self: &Arc<Self>, mut back: MutexGuard<'_, Back>) {
+    fn call_one(self: &Arc<Self>, mut back: Guard<'_, Back>) {
         if back.is_calling {
             return;
         }
@@ -586,7 +583,7 @@ impl Shared {
 
     /// Logs that no thread could be started: the first time, and without the lock, because a log
     /// may go through this very pool.
-    fn report(&self, mut back: MutexGuard<'_, Back>, error: &io::Error) {
+    fn report(&self, mut back: Guard<'_, Back>, error: &io::Error) {
         let reported = mem::replace(&mut back.start_failed, true);
         let threads = back.living;
         drop(back);
@@ -642,7 +639,7 @@ impl Shared {
 
     /// Accounts for a job taken from the front. A thread that was called calls the next if jobs
     /// wait: while it was on its way, submitters called nobody else.
-    fn start_job(self: &Arc<Self>, mut front: MutexGuard<'_, Front>, was_called: bool) {
+    fn start_job(self: &Arc<Self>, mut front: Guard<'_, Front>, was_called: bool) {
         let left = front.queue.len();
         front.running += 1;
         self.front.note_len(&front);
@@ -656,8 +653,8 @@ impl Shared {
     }
 
     /// Being woken for no reason does no harm: the thread behaves as if called.
-    fn sleep(&self, back: MutexGuard<'_, Back>) {
-        let mut back = self.called.wait(back).unwrap_or_else(PoisonError::into_inner);
+    fn sleep(&self, back: Guard<'_, Back>) {
+        let mut back = self.called.wait(back);
         back.sleeping -= 1;
         back.is_calling = false;
     }
@@ -670,8 +667,7 @@ impl Shared {
         let own = self.own_threads(&back);
         while back.living > own {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { return };
-            let waited = self.ended.wait_timeout(back, left);
-            back = waited.unwrap_or_else(PoisonError::into_inner).0;
+            back = self.ended.wait_timeout(back, left);
         }
     }
 

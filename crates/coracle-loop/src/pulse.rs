@@ -15,16 +15,17 @@
 
 use crate::handle::{LoopHandle, Shared};
 use crate::{Builder, Loop};
+use coracle_demux::lock::Lock;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
 
 /// The loops of the process, but for those of watchers.
-static LOOPS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static LOOPS: Lock<Vec<Weak<Shared>>> = Lock::new(Vec::new());
 
 /// The loops of watchers.
-static WATCHERS: Mutex<Vec<LoopHandle>> = Mutex::new(Vec::new());
+static WATCHERS: Lock<Vec<LoopHandle>> = Lock::new(Vec::new());
 
 /// A watcher sleeps, or did a moment ago.
 static SLEEPING: AtomicBool = AtomicBool::new(false);
@@ -99,14 +100,14 @@ impl Heart {
     #[cold]
     fn wake_watchers(&self) {
         if !self.is_watcher.load(Ordering::Relaxed) && SLEEPING.swap(false, Ordering::SeqCst) {
-            lock(&WATCHERS).iter().for_each(LoopHandle::wake);
+            WATCHERS.lock().iter().for_each(LoopHandle::wake);
         }
     }
 }
 
 /// Enters a loop into the list of all.
 pub(crate) fn enter(shared: &Arc<Shared>) {
-    let mut loops = lock(&LOOPS);
+    let mut loops = LOOPS.lock();
     loops.retain(|one| one.strong_count() > 0);
     loops.push(Arc::downgrade(shared));
 }
@@ -120,7 +121,7 @@ impl LoopHandle {
     /// assert!(LoopHandle::all().iter().any(|one| one.is_of(&lp)));
     /// ```
     pub fn all() -> Vec<LoopHandle> {
-        let loops: Vec<_> = lock(&LOOPS).iter().filter_map(Weak::upgrade).collect();
+        let loops: Vec<_> = LOOPS.lock().iter().filter_map(Weak::upgrade).collect();
         loops.into_iter().map(LoopHandle::new).filter(LoopHandle::is_alive).collect()
     }
 
@@ -176,8 +177,8 @@ impl Watcher {
         let lp = builder.build()?;
         let handle = lp.handle();
         handle.shared.heart.is_watcher.store(true, Ordering::Relaxed);
-        lock(&LOOPS).retain(|one| !std::ptr::eq(one.as_ptr(), Arc::as_ptr(&handle.shared)));
-        lock(&WATCHERS).push(handle);
+        LOOPS.lock().retain(|one| !std::ptr::eq(one.as_ptr(), Arc::as_ptr(&handle.shared)));
+        WATCHERS.lock().push(handle);
         Ok(Watcher { lp })
     }
 
@@ -201,10 +202,6 @@ pub(crate) fn may_sleep() -> bool {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        lock(&WATCHERS).retain(|handle| !handle.is_of(&self.lp));
+        WATCHERS.lock().retain(|handle| !handle.is_of(&self.lp));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

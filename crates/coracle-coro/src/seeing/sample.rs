@@ -14,6 +14,7 @@
 
 use crate::coroutine::CoroutineId;
 use crate::current;
+use crate::primitive::Lock;
 use crate::sleeper::Sleeper;
 use rustix::thread::futex;
 use std::cell::UnsafeCell;
@@ -22,8 +23,8 @@ use std::io::{self, Error};
 use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 const SIGNAL: i32 = libc::SIGURG;
@@ -111,8 +112,8 @@ static DESK: Desk = Desk {
 /// # Errors
 /// There is no such thread; it does not answer, because it blocks the signal or the kernel holds it.
 pub(super) fn sample(thread_id: i32) -> io::Result<Sample> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    static ONE_AT_A_TIME: Lock<()> = Lock::new(());
+    let _alone = ONE_AT_A_TIME.lock();
     install()?;
     DESK.thread.store(thread_id, Ordering::Relaxed);
     DESK.state.store(WANTED, Ordering::Release);

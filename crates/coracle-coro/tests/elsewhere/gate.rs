@@ -1,9 +1,10 @@
 //! Something that holds up a thread until it is let go.
 
-use std::sync::{Arc, Condvar, Mutex};
+use coracle_loop::demux::lock::{Condvar, Lock};
+use std::sync::Arc;
 
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Gate(Arc<(Lock<State>, Condvar)>);
 
 #[derive(Default)]
 struct State {
@@ -15,20 +16,22 @@ impl Gate {
     /// Waits, on a worker thread, until it is open.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
-        let mut state = state.lock().unwrap();
+        let mut state = state.lock();
         state.arrived += 1;
-        drop(changed.wait_while(state, |state| !state.open).unwrap());
+        while !state.open {
+            state = changed.wait(state);
+        }
     }
 
     pub(crate) fn open(&self) {
         let (state, changed) = &*self.0;
-        state.lock().unwrap().open = true;
+        state.lock().open = true;
         changed.notify_all();
     }
 
     /// How many have come to it.
     pub(crate) fn arrived(&self) -> usize {
-        self.0.0.lock().unwrap().arrived
+        self.0.0.lock().arrived
     }
 
     /// Returns when so many have.

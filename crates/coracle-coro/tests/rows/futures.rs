@@ -5,13 +5,14 @@ use coracle_coro::future::{FutureError, block_on, futures, sleep, spawn_future, 
 use coracle_coro::sync::channel;
 use coracle_coro::{State, park, spawn, yield_now};
 use coracle_loop::Loop;
+use coracle_loop::demux::lock::Lock;
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
@@ -106,18 +107,18 @@ pub(crate) fn g6_callback_spawns_a_future(h: &Harness) {
 
 pub(crate) fn g6_future_is_woken_from_another_thread(h: &Harness) {
     h.run(|| {
-        let (ready, waker) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(None::<Waker>)));
+        let (ready, waker) = (Arc::new(Lock::new(false)), Arc::new(Lock::new(None::<Waker>)));
         let (seen, place) = (Arc::clone(&ready), Arc::clone(&waker));
         let future = spawn_future(poll_fn(move |cx| {
-            *place.lock().unwrap() = Some(cx.waker().clone());
-            if *seen.lock().unwrap() { Poll::Ready("woken") } else { Poll::Pending }
+            *place.lock() = Some(cx.waker().clone());
+            if *seen.lock() { Poll::Ready("woken") } else { Poll::Pending }
         }));
         let thread = thread::spawn(move || {
             loop {
                 // Not before it was polled for the first time.
-                let waker = waker.lock().unwrap().take();
+                let waker = waker.lock().take();
                 if let Some(waker) = waker {
-                    *ready.lock().unwrap() = true;
+                    *ready.lock() = true;
                     waker.wake_by_ref();
                     return waker; // and many more times, of which nobody hears
                 }

@@ -1,6 +1,7 @@
 //! What a case works with: a loop on the backend under test, and ways to run coroutines on it.
 
 use coracle_loop::demux::Backend;
+use coracle_loop::demux::lock::Lock;
 use coracle_loop::demux::sim::{Faults, Kernel};
 use coracle_loop::{Builder, Loop};
 use std::cell::RefCell;
@@ -8,7 +9,7 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// No case takes longer than this, however busy the machine. It decides no case: it ends those that hang.
@@ -80,7 +81,7 @@ pub(crate) fn everywhere<T: Send + 'static>(
     party: impl Fn(usize, usize) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
     let party = Arc::new(move |me| party(me, PARTIES));
-    let (backend, results) = (h.backend, Arc::new(Mutex::new(Vec::new())));
+    let (backend, results) = (h.backend, Arc::new(Lock::new(Vec::new())));
     let shared = Arc::clone(&results);
     h.run(move || {
         let main = coracle_coro::current();
@@ -88,7 +89,7 @@ pub(crate) fn everywhere<T: Send + 'static>(
             let (party, results, main) = (Arc::clone(&party), Arc::clone(&shared), main.clone());
             move || {
                 let result = party(me);
-                results.lock().unwrap().push((me, result));
+                results.lock().push((me, result));
                 main.unpark();
             }
         };
@@ -100,7 +101,7 @@ pub(crate) fn everywhere<T: Send + 'static>(
             coracle_coro::run_on(&lp, pair).expect("the other loop");
         });
         let threads = [4, 5].map(|me| std::thread::spawn(go(me)));
-        while shared.lock().unwrap().len() < PARTIES {
+        while shared.lock().len() < PARTIES {
             let ended = |thread: &std::thread::JoinHandle<()>| thread.is_finished();
             if !threads.iter().chain([&other]).any(ended) {
                 coracle_coro::park()?;
@@ -117,7 +118,7 @@ pub(crate) fn everywhere<T: Send + 'static>(
         threads.into_iter().for_each(|thread| thread.join().expect("a plain thread"));
         Ok(())
     });
-    let mut results = std::mem::take(&mut *results.lock().unwrap());
+    let mut results = std::mem::take(&mut *results.lock());
     results.sort_by_key(|(me, _)| *me);
     assert_eq!(results.len(), PARTIES);
     results.into_iter().map(|(_, result)| result).collect()

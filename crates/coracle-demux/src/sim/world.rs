@@ -19,14 +19,15 @@ use super::in_flight::{InFlight, Ready};
 use super::names::Names;
 use super::random::Random;
 use crate::lent::LentPool;
+use crate::lock::Lock;
 use crate::operation::{Handle, Token};
 use rustix::io::Errno;
 use slotmap::SlotMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::ExitStatus;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a wait takes that finds something at once or may not sleep: a loop that is never idle still has to
@@ -129,15 +130,15 @@ pub(super) struct Child {
 /// Detached descriptors that were dropped. Shared, not owned, by the descriptors: so they can be sent to
 /// other threads like those of the operating system, although a kernel cannot.
 #[derive(Default)]
-pub(super) struct Orphans(Mutex<Vec<Id>>);
+pub(super) struct Orphans(Lock<Vec<Id>>);
 
 impl Orphans {
     pub(super) fn add(&self, id: Id) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.0.lock().push(id);
     }
 
     fn take(&self) -> Vec<Id> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 
 const LONG: Duration = Duration::from_secs(60);
 
