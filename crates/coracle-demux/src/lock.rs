@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Guards a value. Nothing of ours panics half-way while it holds one, so one that is poisoned is as good as another.
+/// Guards a value. Nothing of ours panics half-way while it holds one: one that is poisoned is as good as another.
 #[derive(Default)]
 pub struct Lock<T> {
     order: Order,

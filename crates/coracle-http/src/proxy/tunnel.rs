@@ -1,5 +1,5 @@
-//! What comes after an upgrade, a WebSocket mostly: the client's connection and the upstream's are one. Neither has
-//! a coroutine.
+//! What comes after an upgrade, a WebSocket mostly: the client's connection and the upstream's are one. Neither
+//! has a coroutine.
 
 use super::upstream::InFlight;
 use crate::client::link::Link;
