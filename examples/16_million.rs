@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A stack of 192 KiB, the default, and its guard of 64 KiB are address space, of which a parked coroutine uses
-//! one page; but it is also 512 bytes of page tables. A stack of 64 KiB is 256 bytes of them.
+//! one page; but it is also 520 bytes of page tables. A stack of 64 KiB is 264 bytes of them.
 //!
 //! Prints what each takes of memory (resident pages and page tables) and of time: to be spawned and parked, to
 //! be woken and joined. It ends by itself.

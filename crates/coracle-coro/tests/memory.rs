@@ -44,7 +44,7 @@ fn afresh(name: &str, test: impl FnOnce()) {
 /// A debug build uses more of each stack: most of them a second page.
 const MORE_IN_DEBUG: usize = if cfg!(debug_assertions) { 4096 } else { 0 };
 
-/// 4.8 KiB: a page, 512 bytes of page tables, and what is kept beside the stack.
+/// 4.8 KiB: a page, 520 bytes of page tables, and what is kept beside the stack.
 const LIMIT: usize = 4915;
 
 /// The same with 256 bytes of page tables.

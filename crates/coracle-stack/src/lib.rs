@@ -40,8 +40,8 @@
 //! # What a stack costs
 //! Address space, of which there is plenty; a page of memory (4 KiB) from the first use on, and one for
 //! every further 4 KiB it grows; and its part of the page tables: 2 bytes for each KiB of stack and guard,
-//! which is 512 at the default [size](StackSize) and 256 at the smallest. What is known of a [`Seated`] coroutine
-//! is on that first page as well, at the top of its stack. Stacks lie side by side in slabs, 256 to a mapping,
+//! which is 520 at the default [size](StackSize) and 264 at the smallest. What is known of a [`Seated`] coroutine
+//! is on that first page as well, at the top of its stack. Stacks lie side by side in slabs, 252 to a mapping,
 //! because a process may only have 65,530 mappings. A stack that was used before is there in nanoseconds (W6),
 //! a new one in microseconds, which the kernel takes for its first page. After a peak, [`Pool::trim`] gives
 //! memory back.

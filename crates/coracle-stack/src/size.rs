@@ -10,7 +10,8 @@ pub const LIMIT_STACK_BYTES: usize = 1 << 30;
 /// How large a stack is, as its user sees it: 64, 128, 192 or 256 KiB, and from there on a power of two up to
 /// 1 GiB. The [guard](crate::Guard) below it, of 64 KiB, is not part of it.
 ///
-/// The default is 192 KiB, so that a stack and its guard have 256 KiB together, and eight of them one page table.
+/// The default is 192 KiB, so that a stack and its guard have 256 KiB together, and nearly eight of them one page
+/// table.
 ///
 /// This is address space. Memory is used a page at a time, as the stack grows into it; what a page table
 /// costs is in the [introduction](crate#what-a-stack-costs).
