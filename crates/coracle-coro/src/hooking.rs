@@ -6,6 +6,7 @@
 pub use crate::net::operate::guests::{
     Answer, Number, forget, forget_older, has_guests, is_on_uring,
 };
+pub use crate::unasked::{Ask, Unasked, expect_timeouts_of};
 
 use crate::budget;
 use crate::current::{self, Frame};
@@ -131,11 +132,22 @@ impl Wait {
 
     /// Until woken, or the deadline, or whatever else ends the waits of a coroutine.
     pub fn wait(self, own: Option<Instant>) -> Ended {
+        self.wait_until(own, || own)
+    }
+
+    /// The same for a call whose deadline may not be known before it has waited for a while.
+    pub fn wait_unasked(self, call: &Unasked) -> Ended {
+        self.wait_until(call.deadline(), || call.deadline())
+    }
+
+    #[inline]
+    fn wait_until(self, own: Option<Instant>, found: impl Fn() -> Option<Instant>) -> Ended {
         let outer = deadline::limit();
+        let is_own = || found().is_some_and(|own| outer.is_none_or(|outer| own <= outer));
         match self.0.wait(own) {
             Woken::Woken => Ended::Woken,
             Woken::Cancelled => Ended::Cancelled,
-            Woken::TimedOut if own.is_some_and(|own| outer.is_none_or(|outer| own <= outer)) => {
+            Woken::TimedOut if is_own() => {
                 failures::forgive();
                 Ended::TimedOut
             }

@@ -152,6 +152,7 @@ mod stack_use;
 mod stacks;
 pub mod sync;
 mod task;
+mod unasked;
 mod waiter;
 mod waits_for;
 mod way;

@@ -29,6 +29,7 @@ use crate::spare::Spare;
 use crate::stack_use::Census;
 use crate::stacks::Trimming;
 use crate::task::{Key, Listed, Sent, Stamps, State, Task};
+use crate::unasked::Notes;
 use crate::waiter::current_loop;
 use coracle_loop::demux::ForkGuard;
 use coracle_loop::{Clock, Loop, LoopHandle};
@@ -97,6 +98,8 @@ pub(crate) struct Scheduler {
     census: Census,
     /// A timer is on its way that looks at the sockets of others: see `net/operate/guests.rs`.
     pub(crate) looks_at_guests: Cell<bool>,
+    /// Calls whose time-outs are not known yet.
+    pub(crate) notes: Notes,
 }
 
 impl Scheduler {
@@ -129,6 +132,7 @@ impl Scheduler {
             trimming: Trimming::default(),
             census: Census::default(),
             looks_at_guests: Cell::new(false),
+            notes: Notes::default(),
         })
     }
 

@@ -69,8 +69,26 @@ pub(crate) struct Sleeper {
     word: AtomicU64,
     /// What `unpark` leaves and `park` takes, or the ticket of the wait that an `unpark` ends.
     park: AtomicU64,
+    /// Which of the calls it is in that have left a note (`unasked.rs`), if it is in one.
+    pub(crate) call: Call,
     /// Whether it is cancelled; and if it is a coroutine: what it runs, what it leaves, and who waits for that.
     pub(crate) ending: Ending,
+}
+
+/// The number of a call, or none. Only used by the thread of the loop.
+#[derive(Default)]
+pub(crate) struct Call(AtomicU64);
+
+impl Call {
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, call: u64) {
+        self.0.store(call, Ordering::Relaxed);
+    }
 }
 
 /// Where it is to be told.
@@ -126,6 +144,7 @@ impl Sleeper {
             home,
             word: AtomicU64::new(0),
             park: AtomicU64::new(NOTHING),
+            call: Call::default(),
             ending: Ending::new(),
         }
     }
@@ -317,6 +336,14 @@ impl Sleeper {
                 }
             }
             _ => self.tell_elsewhere(ticket),
+        }
+    }
+
+    /// The same for whatever wait it is in, if it is in one.
+    pub(crate) fn time_out_wait(&self, lp: &Loop) {
+        let word = self.word.load(Ordering::SeqCst);
+        if word != 0 && word & STATE == OPEN {
+            self.time_out_now(lp, word >> STATE_BITS);
         }
     }
 

@@ -2,7 +2,18 @@
 //!
 //! One byte for each number. It is filled in when a socket is born in a hooked call, kept true by the calls that
 //! change it, and forgotten when the number is closed, or has a copy (`dup`), which the same flags are of. Of
-//! what was not seen from birth nothing is known, and the kernel is asked.
+//! what was not seen from birth nothing is known, and the kernel is asked. What is left then is a guess whether
+//! there is anything to be read, by what the last read has found. It decides what is done first, and about nothing
+//! else:
+//!
+//! ```text
+//!   seems to have something       try ──► F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try again
+//!   seems empty: epoll and others         F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try
+//!                io_uring                 F_GETFL ──► the receive itself, which waits ──► SO_RCVTIMEO, if it lasts
+//! ```
+//!
+//! `F_GETFL` is asked before every wait: who wants no wait must not let others run. On epoll the wait is an
+//! `EPOLL_CTL_MOD`, by which the kernel looks whether the number is still what is registered.
 //!
 //! ```text
 //!   socket, socketpair, accept ──► known ──► fcntl, ioctl, setsockopt: kept true
@@ -16,7 +27,10 @@
 
 use crate::fork;
 use crate::gate;
+use crate::raw;
 use crate::seats;
+use crate::wait;
+use coracle_coro::hooking::{Ask, expect_timeouts_of};
 use libc::{c_int, c_uint, c_ulong, c_void, socklen_t};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -39,6 +53,10 @@ const DRAINED: u8 = 32;
 
 /// It has a peer, or needs none: a receive waits for bytes, and does not fail at once.
 const CONNECTED: u8 = 64;
+
+/// Nothing is known, but it was looked at once whether it is TCP. That, and whether the last read was short, are
+/// guesses then: by them one chooses what to try first, and if they are wrong, it takes longer.
+const GUESSED: u8 = 128;
 
 /// What is known of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,6 +98,12 @@ impl Facts {
     pub(crate) fn is_drained(self) -> bool {
         self.0 & (KNOWN | NONBLOCKING | TCP | DRAINED) == KNOWN | TCP | DRAINED
     }
+
+    /// The same as a guess, about a socket of which nothing is known.
+    #[inline]
+    pub(crate) fn seems_drained(self) -> bool {
+        self.0 == GUESSED | TCP | DRAINED
+    }
 }
 
 fn place(fd: c_int) -> Option<&'static AtomicU8> {
@@ -111,7 +135,29 @@ fn forget_borrowed(fd: c_int) {
 /// A read of TCP was short, or it was not.
 #[inline]
 pub(crate) fn note_read(fd: c_int, short: bool) {
-    set(fd, DRAINED, short);
+    if facts(fd).is_known() {
+        set(fd, DRAINED, short);
+    } else {
+        guess(fd, short);
+    }
+}
+
+/// The same for a socket of which nothing is known.
+fn guess(fd: c_int, short: bool) {
+    let Some(place) = place(fd) else { return };
+    let before = place.load(Ordering::Relaxed);
+    let looked = if before & GUESSED != 0 {
+        before & (GUESSED | TCP)
+    } else {
+        let protocol = raw::socket_option::<c_int>(fd, libc::SO_PROTOCOL);
+        GUESSED | if protocol == Ok(libc::IPPROTO_TCP) { TCP } else { 0 }
+    };
+    let after = looked | if short && looked & TCP != 0 { DRAINED } else { 0 };
+    if after != before {
+        // If somebody else has found out more meanwhile, that stays.
+        let order = Ordering::Relaxed;
+        let _ = place.compare_exchange(before, after, order, order);
+    }
 }
 
 /// It has a peer.
@@ -222,16 +268,16 @@ hook! {
         if answer == 0 && level == libc::SOL_SOCKET && !gate::is_enabled() {
             forget_borrowed(fd);
         } else if answer == 0 && level == libc::SOL_SOCKET {
-            match option {
-                libc::SO_RCVTIMEO | libc::SO_RCVTIMEO_NEW => {
-                    // SAFETY: the kernel has just read so many bytes there.
-                    set(fd, RECEIVE_TIMEOUT, unsafe { is_some(value, len) });
-                }
-                libc::SO_SNDTIMEO | libc::SO_SNDTIMEO_NEW => {
-                    // SAFETY: as above.
-                    set(fd, SEND_TIMEOUT, unsafe { is_some(value, len) });
-                }
-                _ => {}
+            let (bit, ask): (u8, Ask) = match option {
+                libc::SO_RCVTIMEO | libc::SO_RCVTIMEO_NEW => (RECEIVE_TIMEOUT, wait::receive_timeout),
+                libc::SO_SNDTIMEO | libc::SO_SNDTIMEO_NEW => (SEND_TIMEOUT, wait::send_timeout),
+                _ => return answer,
+            };
+            // SAFETY: the kernel has just read so many bytes there.
+            let some = unsafe { is_some(value, len) };
+            set(fd, bit, some);
+            if some {
+                ask(fd).into_iter().for_each(expect_timeouts_of); // as the kernel has understood it
             }
         }
         answer

@@ -1,16 +1,18 @@
 //! Calls that the loop makes for a coroutine, as for a socket of coracle's own: on io_uring the call is then the
 //! operation itself, and elsewhere the socket stays registered.
 //!
-//! Only for sockets that are known from birth ([`cache`]), and for calls that are then just what they are in the
+//! Only for sockets that are known from birth ([`cache`]), or seem to be what they were, and for calls that are then just what they are in the
 //! kernel: those that may wait, without flags that the loop does not know. `None` means that the call is made
 //! here, with `MSG_DONTWAIT`, and waits by a poll.
 #![allow(unsafe_code)]
 
+use crate::accept;
 use crate::bytes;
 use crate::cache::{self, Facts};
 use crate::gate;
 use crate::raw::{self, Answer, Kind};
 use crate::seats;
+use crate::wait;
 use coracle_coro::hooking::{self, Number};
 use coracle_loop::demux::AcceptPlace;
 use libc::{MSG_NOSIGNAL, c_int, c_void, sockaddr, socklen_t};
@@ -35,10 +37,17 @@ const LONGEST_SEND: usize = 16 << 10;
 #[inline]
 pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Option<Answer> {
     let facts = cache::facts(fd);
-    if !facts.is_guest() || len == 0 || space.is_null() || bytes::is_standard(fd) {
+    let unknown = facts.seems_drained();
+    if !(facts.is_guest() || unknown) || len == 0 || space.is_null() || bytes::is_standard(fd) {
         return None;
     }
-    if !hooking::has_guests() {
+    if unknown {
+        // On io_uring, what is known of a number is not relied on: the kernel looks it up for each request. So all
+        // that is to be asked is whether the user wants to wait; and how long, if it lasts.
+        if !hooking::is_on_uring() || accept::is_nonblocking(fd) != Ok(false) {
+            return None;
+        }
+    } else if !hooking::has_guests() {
         return None;
     }
     // SAFETY: the caller's space, which he has no use for before this returns. That it may not be initialised is
@@ -46,6 +55,15 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     let space =
         unsafe { std::slice::from_raw_parts_mut(space.cast::<u8>(), len.min(isize::MAX as usize)) };
     gate::note_wait();
+    if unknown {
+        // SAFETY: as below.
+        let answer =
+            answer(fd, unsafe { number(fd).receive_unasked(space, wait::receive_timeout) });
+        if let Some(Ok(count)) = answer {
+            cache::note_read(fd, count > 0 && (count as usize) < len);
+        }
+        return answer;
+    }
     // SAFETY: a socket, as far as is known; the loop finds out if not.
     answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
 }
@@ -130,7 +148,7 @@ fn timeout(fd: c_int, facts: Facts, receiving: bool) -> Option<Duration> {
     if !facts.has_timeout(receiving) {
         return None;
     }
-    raw::socket_timeout(fd, if receiving { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO })
+    if receiving { wait::receive_timeout(fd) } else { wait::send_timeout(fd) }
 }
 
 #[inline]

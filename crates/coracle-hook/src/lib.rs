@@ -50,6 +50,12 @@
 //! [deadline](coracle_coro::timeout) around them has passed, with `ETIMEDOUT`. A sleep has no way to fail: it
 //! ends early, and the next call fails.
 //!
+//! Of sockets that were not made here since hooks are enabled (inherited, passed on, copied by `dup`) nothing is
+//! known, and the kernel is asked: whether one is non-blocking, before every wait; for its time-out, when a wait has
+//! lasted a while. A time-out that was set before hooks were enabled, or past libc, may so be told up to 50
+//! milliseconds late, if it is shorter than that; one that was set through libc, within an eighth of itself, or two
+//! milliseconds.
+//!
 //! # Copies of a process
 //! In a child made by `fork` hooks are off, until it enables them itself: it has none of the loops of its
 //! parent. In one made by `vfork` they are off until it starts a program, though it has the memory of its

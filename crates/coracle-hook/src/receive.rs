@@ -164,7 +164,8 @@ fn receive(
     }
     let mut patience = Patience::begin(fd, Interest::READ)?;
     let (mut done, mut seen, mut waited) = (0, 0, false);
-    if flags == 0 && cache::facts(fd).is_drained() {
+    let facts = cache::facts(fd);
+    if flags == 0 && (facts.is_drained() || facts.seems_drained() && patience.look().is_ok()) {
         // The last read took everything: to try would only cost a call.
         waited = true;
         patience.wait()?;

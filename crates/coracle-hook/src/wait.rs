@@ -13,7 +13,7 @@ use crate::gate;
 use crate::raw::{self, Kind};
 use crate::seats::{self, Sitting};
 use coracle_coro::WaitsFor;
-use coracle_coro::hooking::{self, Ended, Wait, Wake};
+use coracle_coro::hooking::{self, Ended, Unasked, Wait, Wake};
 use coracle_loop::demux::{Backend, Completion, Interest, Operation, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use libc::{c_int, c_short};
@@ -44,6 +44,31 @@ impl Stop {
     }
 }
 
+/// When a wait is over at the latest.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    Known(Option<Instant>),
+    /// It is found out if it lasts.
+    Unasked(&'a Unasked),
+}
+
+impl Until<'_> {
+    /// As far as it is known.
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Until::Known(deadline) => deadline,
+            Until::Unasked(call) => call.deadline(),
+        }
+    }
+
+    fn wait(self, wait: Wait) -> Ended {
+        match self {
+            Until::Known(deadline) => wait.wait(deadline),
+            Until::Unasked(call) => wait.wait_unasked(call),
+        }
+    }
+}
+
 /// The loop of the coroutine that calls.
 pub(crate) fn lp() -> Loop {
     Loop::current().expect("a coroutine that may be parked is in a turn of its loop")
@@ -54,19 +79,19 @@ pub(crate) fn any_ready(
     wanted: &[(c_int, Interest)],
     deadline: Option<Instant>,
 ) -> Result<(), Stop> {
-    any_ready_as(what(wanted), wanted, deadline)
+    any_ready_as(what(wanted), wanted, Until::Known(deadline))
 }
 
 fn any_ready_as(
     what: WaitsFor,
     wanted: &[(c_int, Interest)],
-    deadline: Option<Instant>,
+    until: Until<'_>,
 ) -> Result<(), Stop> {
     gate::note_wait();
     let lp = lp();
-    match polled(&lp, what, wanted, deadline) {
+    match polled(&lp, what, wanted, until) {
         Some(ended) => ended,
-        None => looked(&lp, what, &wanted.iter().map(events).collect::<Vec<_>>(), deadline),
+        None => looked(&lp, what, &wanted.iter().map(events).collect::<Vec<_>>(), until),
     }
 }
 
@@ -81,7 +106,7 @@ pub(crate) fn any_ready_in(
     let lp = lp();
     match polled_in(&lp, wanted, make_set, deadline) {
         Some(ended) => ended,
-        None => looked(&lp, what(wanted), wanted, deadline),
+        None => looked(&lp, what(wanted), wanted, Until::Known(deadline)),
     }
 }
 
@@ -92,7 +117,7 @@ pub(crate) fn ready(fd: c_int, interest: Interest, deadline: Option<Instant>) ->
 
 /// Waits until `fd` is readable: when the process `pid` has ended.
 pub(crate) fn ended(fd: c_int, pid: c_int) -> Result<(), Stop> {
-    any_ready_as(WaitsFor::Child(pid), &[(fd, Interest::READ)], None)
+    any_ready_as(WaitsFor::Child(pid), &[(fd, Interest::READ)], Until::Known(None))
 }
 
 /// Waits until `deadline`, which is its end and no error.
@@ -137,12 +162,12 @@ fn polled(
     lp: &Loop,
     what: WaitsFor,
     wanted: &[(c_int, Interest)],
-    deadline: Option<Instant>,
+    until: Until<'_>,
 ) -> Option<Result<(), Stop>> {
     if lp.backend() == Backend::Sim {
         return None; // a simulated kernel has no descriptors of the real one
     }
-    poll_all(lp, Wait::new(what), wanted, deadline)
+    poll_all(lp, Wait::new(what), wanted, until)
 }
 
 /// By a poll of an epoll set; `None` if there is none, or the loop cannot watch it.
@@ -160,7 +185,7 @@ fn polled_in(
     let sit = |&(fd, _): &(c_int, c_short)| Sitting::new(fd, wait.waker());
     let sittings: Vec<Sitting> = wanted.iter().map(sit).collect();
     let set = make_set().ok()?;
-    let ended = poll_all(lp, wait, &[(set.as_raw_fd(), Interest::READ)], deadline)?;
+    let ended = poll_all(lp, wait, &[(set.as_raw_fd(), Interest::READ)], Until::Known(deadline))?;
     if sittings.iter().any(Sitting::is_closed) {
         return Some(Err(Stop::Error(libc::EBADF)));
     }
@@ -171,7 +196,7 @@ fn poll_all(
     lp: &Loop,
     wait: Wait,
     wanted: &[(c_int, Interest)],
-    deadline: Option<Instant>,
+    until: Until<'_>,
 ) -> Option<Result<(), Stop>> {
     let ready = Rc::new(Ready { wake: RefCell::new(Some(wait.waker())) });
     let mut polls = Polls::default();
@@ -190,7 +215,7 @@ fn poll_all(
             }
         }
     }
-    let ended = told(wait.wait(deadline));
+    let ended = told(until.wait(wait));
     ready.wake.take();
     polls.cancel(lp);
     // Whatever has ended the wait: the number may be somebody else's by now.
@@ -235,7 +260,7 @@ fn looked(
     lp: &Loop,
     what: WaitsFor,
     wanted: &[(c_int, c_short)],
-    deadline: Option<Instant>,
+    until: Until<'_>,
 ) -> Result<(), Stop> {
     let simulated = lp.backend() == Backend::Sim;
     let mut pause = Duration::from_millis(1);
@@ -247,6 +272,7 @@ fn looked(
         ) {
             return Ok(());
         }
+        let deadline = until.deadline();
         if deadline.is_some_and(|deadline| deadline <= lp.now()) {
             return Err(Stop::TimedOut);
         }
@@ -358,6 +384,8 @@ pub(crate) struct Patience {
     /// What is remembered of the number is about sockets: this is none.
     asking: bool,
     deadline: Option<Instant>,
+    /// The kernel is asked for the deadline if it lasts.
+    unasked: Option<Unasked>,
     /// How often it was told that the descriptor is ready, and it was not.
     fruitless: u32,
 }
@@ -367,7 +395,15 @@ const FREE_FRUITLESS: u32 = 2;
 
 impl Patience {
     pub(crate) fn new(fd: c_int, interest: Interest) -> Patience {
-        Patience { fd, interest, known: false, asking: false, deadline: None, fruitless: 0 }
+        Patience {
+            fd,
+            interest,
+            known: false,
+            asking: false,
+            deadline: None,
+            unasked: None,
+            fruitless: 0,
+        }
     }
 
     /// A cancelled coroutine is told so before it tries.
@@ -391,7 +427,7 @@ impl Patience {
     ///
     /// # Errors
     /// `EAGAIN`: the user has made the descriptor non-blocking.
-    fn look(&mut self) -> Result<(), c_int> {
+    pub(crate) fn look(&mut self) -> Result<(), c_int> {
         if !self.known {
             let facts = if self.asking { Facts::default() } else { cache::facts(self.fd) };
             let nonblocking = if facts.is_known() {
@@ -404,13 +440,18 @@ impl Patience {
             }
             self.known = true;
             let receiving = self.interest == Interest::READ;
-            if facts.is_known() && !facts.has_timeout(receiving) {
-                return Ok(());
+            let ask = if receiving { receive_timeout } else { send_timeout };
+            if !facts.is_known() {
+                self.unasked = Some(Unasked::new(self.fd, ask));
+            } else if facts.has_timeout(receiving) {
+                self.deadline = ask(self.fd).map(|time| lp().deadline(time));
             }
-            let option = if receiving { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
-            self.deadline = raw::socket_timeout(self.fd, option).map(|time| lp().deadline(time));
         }
         Ok(())
+    }
+
+    fn until(&self) -> Until<'_> {
+        self.unasked.as_ref().map_or(Until::Known(self.deadline), Until::Unasked)
     }
 
     /// Waits until the descriptor may be ready.
@@ -423,7 +464,8 @@ impl Patience {
             self.pause()?;
         }
         self.fruitless += 1;
-        ready(self.fd, self.interest, self.deadline).map_err(|stop| stop.errno(libc::EAGAIN))
+        let wanted = [(self.fd, self.interest)];
+        any_ready_as(what(&wanted), &wanted, self.until()).map_err(|stop| stop.errno(libc::EAGAIN))
     }
 
     /// Something was done: the next wait is a new one.
@@ -440,11 +482,22 @@ impl Patience {
         let pause = Duration::from_millis(1 << self.fruitless.min(5)).min(LONGEST_PAUSE);
         self.fruitless += 1;
         let lp = lp();
-        if self.deadline.is_some_and(|deadline| deadline <= lp.now()) {
+        let deadline = self.until().deadline();
+        if deadline.is_some_and(|deadline| deadline <= lp.now()) {
             return Err(libc::EAGAIN);
         }
         let until = lp.deadline(pause);
-        let until = self.deadline.map_or(until, |deadline| deadline.min(until));
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
         pause_at(self.fd, until).map_err(|stop| stop.errno(libc::EAGAIN))
     }
+}
+
+/// What the kernel says when it is asked how long a receive may wait.
+pub(crate) fn receive_timeout(fd: c_int) -> Option<Duration> {
+    raw::socket_timeout(fd, libc::SO_RCVTIMEO)
+}
+
+/// The same for a send.
+pub(crate) fn send_timeout(fd: c_int) -> Option<Duration> {
+    raw::socket_timeout(fd, libc::SO_SNDTIMEO)
 }

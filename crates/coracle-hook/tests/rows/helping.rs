@@ -11,10 +11,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
+/// Everything is tested twice, and then without a memory for descriptors: `tests/stateless` is a link to this folder.
+pub(crate) const REMEMBERS: bool = !matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"stateless");
+
 /// Enables hooks in this process; on io_uring, sends are handed over with those of others. (That they are tried at
 /// once is what the other backends have.)
 pub(crate) fn enable() {
     static ONCE: Once = Once::new();
+    coracle_hook::remember(REMEMBERS);
     let settings = coracle_hook::Settings { sending: true, ..Default::default() };
     // SAFETY: the tests know what they do: nothing of theirs is held over a call that may wait, except where that
     // is the case.

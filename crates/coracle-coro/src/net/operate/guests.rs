@@ -15,6 +15,7 @@ use super::{Caller, Landing, Single, Socket, with_caller};
 use crate::current::{self, Frame};
 use crate::failures;
 use crate::scheduler::Scheduler;
+use crate::unasked::{Ask, Unasked};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{AcceptPlace, Address, Backend, Operation, Outcome, Submitted};
 use coracle_loop::{Loop, LoopHandle, is_older};
@@ -117,6 +118,21 @@ impl Number {
         })
     }
 
+    /// The same if it is not known how much time it has: `ask` is, if it lasts.
+    ///
+    /// # Safety
+    /// As [`receive`](Number::receive).
+    pub unsafe fn receive_unasked(self, space: &mut [u8], ask: Ask) -> Option<Answer> {
+        let call = Unasked::new(self.fd, ask);
+        let (socket, around) = self.find()?;
+        socket.read_timeout.set(None);
+        current::with(|frame| frame.into_iter().for_each(look_soon));
+        match socket.receive(space) {
+            Ok(count) => Some(Ok(count)),
+            Err(error) => self.tell(&socket, &error, around, call.deadline()),
+        }
+    }
+
     /// send(2), as much of `bytes` as there is room for when there is some, without a signal. Only
     /// [on io_uring](is_on_uring).
     ///
@@ -171,15 +187,22 @@ impl Number {
         own: Option<Duration>,
         act: impl FnOnce(&Rc<Socket>) -> io::Result<usize>,
     ) -> Option<Answer> {
-        let (socket, around, own) = current::with(|frame| {
-            let caller = Caller { frame: frame? };
-            let own = own.map(|own| caller.lp().deadline(own));
-            Some((self.guest(caller)?, caller.frame.deadline.get(), own))
-        })?;
+        let own =
+            own.and_then(|own| current::with(|frame| frame.map(|frame| frame.lp().deadline(own))));
+        let (socket, around) = self.find()?;
         match act(&socket) {
             Ok(count) => Some(Ok(count)),
             Err(error) => self.tell(&socket, &error, around, own),
         }
+    }
+
+    /// The guest of this number, and the deadline around who calls.
+    #[inline]
+    fn find(self) -> Option<(Rc<Socket>, Option<Instant>)> {
+        current::with(|frame| {
+            let caller = Caller { frame: frame? };
+            Some((self.guest(caller)?, caller.frame.deadline.get()))
+        })
     }
 
     /// What an error means to whoever called; `None` if the call is to be made in another way.
