@@ -12,8 +12,8 @@
 //!
 //! That the kernel is asked later than it would have looked itself is nothing that anybody could tell: it is as if
 //! the call had been made, and its thread had been held up for a moment before it got there. The time counts from
-//! the beginning of the call, so that nothing ends early; and late by two rounds at most, if the time-out is shorter
-//! than that. Rounds are made as often as the shortest time-out that was ever set in this process wants it
+//! the beginning of the call, so that nothing ends early; and by two rounds late at most, if the time-out is
+//! shorter than that. Rounds are made as often as the shortest time-out that was ever set in this process wants it
 //! ([`expect_timeouts_of`]), and so often in any case that one that was set elsewhere is not missed for long.
 
 use crate::current::{self, Frame};

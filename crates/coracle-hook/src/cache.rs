@@ -9,7 +9,7 @@
 //! ```text
 //!   seems to have something       try ──► F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try again
 //!   seems empty: epoll and others         F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try
-//!                io_uring                 F_GETFL ──► the receive itself, which waits ──► SO_RCVTIMEO, if it lasts
+//!                io_uring                 F_GETFL ──► the receive itself ──► SO_RCVTIMEO, if it lasts
 //! ```
 //!
 //! `F_GETFL` is asked before every wait: who wants no wait must not let others run. On epoll the wait is an

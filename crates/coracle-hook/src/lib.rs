@@ -51,9 +51,9 @@
 //! ends early, and the next call fails.
 //!
 //! Of sockets that were not made here since hooks are enabled (inherited, passed on, copied by `dup`) nothing is
-//! known, and the kernel is asked: whether one is non-blocking, before every wait; for its time-out, when a wait has
-//! lasted a while. A time-out that was set before hooks were enabled, or past libc, may so be told up to 50
-//! milliseconds late, if it is shorter than that; one that was set through libc, within an eighth of itself, or two
+//! known, and the kernel is asked: whether one is non-blocking, before every wait; for its time-out, when a wait
+//! has lasted a while. A time-out that was set before hooks were enabled, or past libc, may so be told up to 50
+//! milliseconds late, if it is shorter than that; one that was set through libc, by an eighth of itself, or two
 //! milliseconds.
 //!
 //! # Copies of a process

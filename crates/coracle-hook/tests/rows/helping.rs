@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
-/// Everything is tested twice, and then without a memory for descriptors: `tests/stateless` is a link to this folder.
+/// Everything is tested once more, without a memory for descriptors: `tests/stateless` is a link to this folder.
 pub(crate) const REMEMBERS: bool = !matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"stateless");
 
 /// Enables hooks in this process; on io_uring, sends are handed over with those of others. (That they are tried at
