@@ -2,8 +2,8 @@
 //! operation itself, and elsewhere the socket stays registered.
 //!
 //! Only for sockets that are known from birth ([`cache`]), or seem to be what they were, and for calls that are
-//! then just what they are in the kernel: those that may wait, without flags that the loop does not know. `None` means that the call is made
-//! here, with `MSG_DONTWAIT`, and waits by a poll.
+//! then just what they are in the kernel: those that may wait, without flags that the loop does not know. `None`
+//! means that the call is made here, with `MSG_DONTWAIT`, and waits by a poll.
 #![allow(unsafe_code)]
 
 use crate::accept;
