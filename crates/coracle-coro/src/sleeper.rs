@@ -69,26 +69,8 @@ pub(crate) struct Sleeper {
     word: AtomicU64,
     /// What `unpark` leaves and `park` takes, or the ticket of the wait that an `unpark` ends.
     park: AtomicU64,
-    /// Which of the calls it is in that have left a note (`unasked.rs`), if it is in one.
-    pub(crate) call: Call,
     /// Whether it is cancelled; and if it is a coroutine: what it runs, what it leaves, and who waits for that.
     pub(crate) ending: Ending,
-}
-
-/// The number of a call, or none. Only used by the thread of the loop.
-#[derive(Default)]
-pub(crate) struct Call(AtomicU64);
-
-impl Call {
-    #[inline]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set(&self, call: u64) {
-        self.0.store(call, Ordering::Relaxed);
-    }
 }
 
 /// Where it is to be told.
@@ -144,7 +126,6 @@ impl Sleeper {
             home,
             word: AtomicU64::new(0),
             park: AtomicU64::new(NOTHING),
-            call: Call::default(),
             ending: Ending::new(),
         }
     }

@@ -23,6 +23,7 @@ use coracle_loop::{Loop, Timer};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -51,31 +52,21 @@ pub type Ask = fn(i32) -> Option<Duration>;
 pub(crate) struct Notes {
     /// The number of the last call that has left one.
     last: Cell<u64>,
-    young: RefCell<Vec<Note>>,
-    old: RefCell<Vec<Note>>,
-    /// Those who were asked for, and have a time-out.
-    found: RefCell<HashMap<u64, Found>>,
+    /// Of all calls that are not over.
+    calls: RefCell<HashMap<u64, Note>>,
+    young: RefCell<Vec<u64>>,
+    old: RefCell<Vec<u64>>,
     /// Somebody will come by, in a round of so many microseconds.
     next: RefCell<Option<(Timer, u32)>>,
 }
 
 struct Note {
-    call: u64,
     sleeper: Arc<Sleeper>,
     begin: Instant,
     fd: i32,
     ask: Ask,
-}
-
-impl Note {
-    fn is_over(&self) -> bool {
-        self.sleeper.call.get() != self.call
-    }
-}
-
-struct Found {
-    deadline: Instant,
-    timer: Timer,
+    /// It was asked for, and has a time-out.
+    found: Option<(Instant, Timer)>,
 }
 
 /// A call of a coroutine that may wait, and whose own time-out is not known. It is over when this is dropped.
@@ -96,8 +87,8 @@ impl Unasked {
     /// When its own time is over, as far as that is known.
     pub fn deadline(&self) -> Option<Instant> {
         current::with(|frame| {
-            let found = frame?.scheduler().notes.found.borrow();
-            found.get(&self.call).map(|found| found.deadline)
+            let calls = frame?.scheduler().notes.calls.borrow();
+            calls.get(&self.call)?.found.as_ref().map(|(deadline, _)| *deadline)
         })
     }
 }
@@ -107,11 +98,9 @@ impl Drop for Unasked {
     fn drop(&mut self) {
         current::with(|frame| {
             let Some(frame) = frame else { return };
-            frame.sleeper.call.set(0);
-            let found = &frame.scheduler().notes.found;
-            if !found.borrow().is_empty() {
-                let found = found.borrow_mut().remove(&self.call);
-                found.into_iter().for_each(|found| _ = found.timer.cancel());
+            let note = frame.scheduler().notes.calls.borrow_mut().remove(&self.call);
+            if let Some((_, timer)) = note.and_then(|note| note.found) {
+                timer.cancel();
             }
         });
     }
@@ -122,9 +111,9 @@ fn leave(frame: &Frame, fd: i32, ask: Ask) -> u64 {
     let notes = &frame.scheduler().notes;
     let call = notes.last.get() + 1;
     notes.last.set(call);
-    frame.sleeper.call.set(call);
     let (sleeper, begin) = (Arc::clone(&frame.sleeper), frame.lp().deadline(Duration::ZERO));
-    notes.young.borrow_mut().push(Note { call, sleeper, begin, fd, ask });
+    notes.calls.borrow_mut().insert(call, Note { sleeper, begin, fd, ask, found: None });
+    notes.young.borrow_mut().push(call);
     let round = ROUND.load(Ordering::Relaxed);
     if notes.next.borrow().as_ref().is_none_or(|&(_, expected)| round < expected) {
         expect(notes, frame.lp(), round);
@@ -144,23 +133,21 @@ fn expect(notes: &Notes, lp: &Loop, round: u32) {
 fn come_by(lp: &Loop) {
     let scheduler = Scheduler::of(lp);
     let notes = &scheduler.notes;
-    let mut old = notes.old.take();
-    for note in old.drain(..).filter(|note| !note.is_over()) {
+    let mut calls = notes.calls.borrow_mut();
+    let mut old = notes.old.borrow_mut();
+    for call in old.drain(..) {
+        let Some(note) = calls.get_mut(&call) else { continue }; // it is over
         let Some(timeout) = (note.ask)(note.fd) else { continue };
         // Beyond what the clock can tell is as good as never.
         let Some(deadline) = note.begin.checked_add(timeout) else { continue };
-        let sleeper = note.sleeper;
-        let timer = lp.at(deadline, move |lp| {
-            if sleeper.call.get() == note.call {
-                sleeper.time_out_wait(lp);
-            }
-        });
-        notes.found.borrow_mut().insert(note.call, Found { deadline, timer });
+        let sleeper = Arc::clone(&note.sleeper);
+        note.found = Some((deadline, lp.at(deadline, move |lp| sleeper.time_out_wait(lp))));
     }
-    let mut young = notes.young.replace(old); // whose memory is used again
-    young.retain(|note| !note.is_over());
-    let waiting = !young.is_empty();
-    notes.old.replace(young);
+    let mut young = notes.young.borrow_mut();
+    young.retain(|call| calls.contains_key(call));
+    mem::swap(&mut *young, &mut *old); // whose memory is used again
+    let waiting = !old.is_empty();
+    drop((calls, young, old));
     notes.next.take();
     if waiting {
         expect(notes, lp, ROUND.load(Ordering::Relaxed));
