@@ -60,6 +60,13 @@ pub(crate) struct Notes {
     next: RefCell<Option<(Timer, u32)>>,
 }
 
+impl Notes {
+    /// Who makes a call, if that is not over.
+    fn sleeper(&self, call: u64) -> Option<Arc<Sleeper>> {
+        Some(Arc::clone(&self.calls.borrow().get(&call)?.sleeper))
+    }
+}
+
 struct Note {
     sleeper: Arc<Sleeper>,
     begin: Instant,
@@ -140,8 +147,11 @@ fn come_by(lp: &Loop) {
         let Some(timeout) = (note.ask)(note.fd) else { continue };
         // Beyond what the clock can tell is as good as never.
         let Some(deadline) = note.begin.checked_add(timeout) else { continue };
-        let sleeper = Arc::clone(&note.sleeper);
-        note.found = Some((deadline, lp.at(deadline, move |lp| sleeper.time_out_wait(lp))));
+        let timer = lp.at(deadline, move |lp| {
+            let sleeper = Scheduler::of(lp).notes.sleeper(call);
+            sleeper.into_iter().for_each(|sleeper| sleeper.time_out_wait(lp));
+        });
+        note.found = Some((deadline, timer));
     }
     let mut young = notes.young.borrow_mut();
     young.retain(|call| calls.contains_key(call));
