@@ -73,8 +73,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// answer came and the request is [idempotent](Method::is_idempotent) and was small. The handler of a client that
 /// is gone is cancelled, and with it what it waits for.
 ///
-/// [`Trailers`] are handed on both ways, with a body in chunks: those of an answer to a client that says `TE: trailers`.
-/// Those that would change what a message is, where it goes or who asks are left out.
+/// [`Trailers`] are handed on both ways, with a body in chunks: those of an answer to a client that says
+/// `TE: trailers`. Those that would change what a message is, where it goes or who asks are left out.
 pub struct Proxy {
     upstreams: Arc<[Upstream]>,
     settings: Settings,

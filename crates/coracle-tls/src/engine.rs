@@ -32,8 +32,8 @@ const HEAD_BYTES: usize = 5;
 /// The kind of record that a handshake begins with.
 const CONTENT_HANDSHAKE: u8 = 22;
 
-/// What is told to a client that asks for a name that nobody here has (RFC 6066, 3): a fatal alert, whose record is
-/// plain, since nothing was agreed upon. rustls would say that access is denied.
+/// What is told to a client that asks for a name that nobody here has (RFC 6066, 3): a fatal alert, whose record
+/// is plain, since nothing was agreed upon. rustls would say that access is denied.
 const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 
 /// After how much that came it is seen whether more is wanted.
