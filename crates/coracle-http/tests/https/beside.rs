@@ -196,10 +196,12 @@ fn o1_scripts_are_told_of_tls() {
         assert_eq!(String::from_utf8(body).unwrap(), "on https 443");
         let (_, body) = ask(&mut stream, &request("localhost:8443"));
         assert_eq!(String::from_utf8(body).unwrap(), "on https 8443");
+        drop(stream); // the server would wait for its end when it stops
         let plain = running.local_addresses()[1].ip().expect("an IP address");
         let mut stream = BufReader::new(socket(plain));
         stream.get_mut().write_all(request("localhost").as_bytes()).unwrap();
         assert_eq!(String::from_utf8(answer(&mut stream).1).unwrap(), " http 80");
+        drop(stream);
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();
@@ -259,10 +261,12 @@ fn o2_scripts_of_fastcgi_are_told_of_tls() {
         for _ in 0..2 {
             assert_eq!(ask(&mut stream, request).1, b"1");
         }
+        drop(stream); // the server would wait for its end when it stops
         let plain = running.local_addresses()[1].ip().expect("an IP address");
         let mut stream = BufReader::new(socket(plain));
         stream.get_mut().write_all(request.as_bytes()).unwrap();
         assert_eq!(answer(&mut stream).1, b"0");
+        drop(stream);
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();
