@@ -78,6 +78,22 @@ fn j12_client_asks_a_server_of_its_own() {
 }
 
 #[test]
+fn j12_https_client_is_told_whom_it_cannot_trust() {
+    let told = run("35_https_client", &[]);
+    let lines: Vec<&str> = told.lines().collect();
+    let [welcome, stranger] = lines[..] else { panic!("{told}") };
+    assert_eq!(welcome, "200 OK ahoy, by Tls13");
+    assert!(stranger.contains("nobody who is trusted has signed it"), "{told}");
+    let file = std::env::temp_dir().join(format!("coracle-35-{}.pem", std::process::id()));
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    let arguments = ["--roots", file.to_str().unwrap(), "https://127.0.0.1:1/"];
+    let refused = run("35_https_client", &arguments);
+    std::fs::remove_file(&file).unwrap();
+    assert!(refused.starts_with("no answer: cannot connect to 127.0.0.1:1"), "{refused}");
+}
+
+#[test]
 fn j15_proxy_has_two_servers_answer_on_every_backend() {
     for backend in ["uring", "epoll", "poll", "select"] {
         let mut proxy = Running::start("32_proxy", &["127.0.0.1:0"], backend);

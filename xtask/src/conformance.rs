@@ -1,8 +1,8 @@
 //! `cargo xtask conformance`: programs that are not ours judge our servers, and each verdict is told.
 //!
 //! ```text
-//!   judge   (curl, nghttp and h2load, ab, wrk, h11, h2, grpcio, wsproto and websockets, slowhttptest, Chromium,
-//!     │       sslscan, testssl.sh, sslyze)
+//!   judge   (curl, nghttp and h2load, ab, wrk, h11, h2, grpcio, wsproto and websockets, the cases of
+//!     │       Autobahn, slowhttptest, Chromium, sslscan, testssl.sh, sslyze)
 //!     │ talks to
 //!   server  (coracle hello, coracle serve, examples/http_echo), on each backend
 //! ```
@@ -66,9 +66,7 @@ pub(crate) fn run(root: &Path, settings: &Settings) -> Result<(), String> {
             missing.push(judge.name);
             continue;
         }
-        let backends =
-            if judge.every_backend { &settings.backends[..] } else { &settings.backends[..1] };
-        for backend in backends {
+        for backend in settings.backends.iter().take(judge.backends) {
             match (judge.run)(root, &programs, backend) {
                 Ok(words) => println!("passed: {} on {backend}: {words}", judge.name),
                 Err(words) => {

@@ -2,7 +2,7 @@
 //!
 //! No cargo-fuzz is needed: the flags that it gives to the compiler are below.
 
-use crate::command;
+use crate::{command, tree};
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -86,17 +86,18 @@ fn targets(fuzz: &Path) -> Result<Vec<String>, String> {
 
 /// Builds all of them; where they are.
 fn build(fuzz: &Path, address: bool) -> Result<PathBuf, String> {
-    let folder = if address { "target/address" } else { "target/plain" };
+    // Beside everything else that is built, which may be kept from one run to the next.
+    let folder = tree::target()?.join(if address { "fuzz/address" } else { "fuzz/plain" });
     let mut flags = FLAGS.to_owned();
     if address {
         flags.push_str(" -Zsanitizer=address");
     }
     let mut cargo = command::cargo(fuzz, &["build", "--release", "--bins", "--target", TARGET]);
-    cargo.args(["--target-dir", folder]);
+    cargo.arg("--target-dir").arg(&folder);
     // `-Z`, and what is under it, is for nightly compilers; the variable lets a stable one take it.
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
     command::run(&mut cargo)?;
-    Ok(fuzz.join(folder).join(TARGET).join("release"))
+    Ok(folder.join(TARGET).join("release"))
 }
 
 /// Lets one run: how many inputs it tried, or what was wrong with one.
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn targets_are_found_and_counted() {
-        let names = targets(&crate::tree::root().join("fuzz")).unwrap();
+        let names = targets(&tree::root().join("fuzz")).unwrap();
         assert!(names.iter().any(|name| name == "http_head"), "{names:?}");
         let log = "Done\nstat::number_of_executed_units: 1234\nstat::peak_rss_mb: 30\n";
         assert_eq!(summary(log), "1234 inputs");

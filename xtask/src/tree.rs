@@ -32,6 +32,13 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask lies in the repository").to_path_buf()
 }
 
+/// Where things are built: this program is TARGET/debug/xtask.
+pub(crate) fn target() -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(|why| format!("where are we? {why}"))?;
+    let target = here.parent().and_then(Path::parent).ok_or("it is not in a target directory")?;
+    Ok(target.to_path_buf())
+}
+
 /// Every text file people write: sources, manifests, documents, scripts. And the drawings that documents show,
 /// without their text, which a program writes.
 pub(crate) fn files(root: &Path) -> Result<Vec<File>, String> {

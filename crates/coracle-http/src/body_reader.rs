@@ -60,6 +60,18 @@ impl<'a> BodyReader<'a> {
     pub(crate) fn streamed(source: &Rc<dyn Source>) -> BodyReader<'a> {
         BodyReader(Kind::Streamed { source: Rc::clone(source), number: source.number() })
     }
+
+    /// Tells the fields behind the body, for who asks when all of it was read.
+    pub(crate) fn late_trailers(&self) -> impl Fn() -> Headers + use<> {
+        let streamed = match &self.0 {
+            Kind::Streamed { source, number } => Some((Rc::clone(source), *number)),
+            Kind::Buffered(_) | Kind::Kept(_) => None,
+        };
+        move || {
+            let of_this = streamed.as_ref().filter(|(source, number)| source.number() == *number);
+            of_this.and_then(|(source, _)| source.trailers()).unwrap_or_default()
+        }
+    }
 }
 
 impl Read for BodyReader<'_> {

@@ -13,6 +13,7 @@
 mod head;
 mod health;
 mod settings;
+mod trailers;
 mod tunnel;
 mod upstream;
 
@@ -28,7 +29,7 @@ use crate::client::upload::{Source, Upload};
 use crate::h1::reply::{End, Facts, Incoming};
 use crate::{
     App, Body, BodyWriter, Headers, IntoResponse, Method, Plan, Refusal, Request, Response, Status,
-    Version, proxy_protocol,
+    Trailers, Version, proxy_protocol,
 };
 use coracle_coro::conn_pool::ConnPoolSettings;
 use coracle_loop::Loop;
@@ -71,6 +72,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A request is tried again elsewhere if its connection could not be opened, or broke before anything of the
 /// answer came and the request is [idempotent](Method::is_idempotent) and was small. The handler of a client that
 /// is gone is cancelled, and with it what it waits for.
+///
+/// [`Trailers`] are handed on both ways, with a body in chunks: those of an answer to a client that says
+/// `TE: trailers`. Those that would change what a message is, where it goes or who asks are left out.
 pub struct Proxy {
     upstreams: Arc<[Upstream]>,
     settings: Settings,
@@ -169,7 +173,13 @@ impl Proxy {
         if let Some(check) = &self.settings.health
             && !self.is_asking.swap(true, Ordering::Relaxed)
         {
-            health::start(lp, &self.upstreams, check, &self.keeping, &self.parsing);
+            let asking = health::Asking {
+                check: check.clone(),
+                keeping: self.keeping.clone(),
+                parsing: self.parsing.clone(),
+                send_proxy: self.settings.send_proxy,
+            };
+            health::start(lp, &self.upstreams, asking);
         }
     }
 
@@ -271,7 +281,9 @@ impl Proxy {
             Framing::None | Framing::Chunks => None,
         };
         let reader = Box::new(req.owned_body_reader());
-        let source = Source { reader, len, trailers: Headers::new() };
+        let late = reader.late_trailers();
+        let trailers = Box::new(move || trailers::allowed(&late()));
+        let source = Source { reader, len, trailers };
         let upload = match conn.stream.share() {
             Ok(stream) => {
                 Upload::start(stream, source, settings.body_timeout, settings.head_timeout)
@@ -306,7 +318,8 @@ impl Proxy {
         let sent = upload.as_ref().is_none_or(Upload::answered);
         let upload = upload.filter(|_| !sent && facts.status.as_u16() < 400);
         let reusable = facts.keep_alive && (sent || upload.is_some());
-        head::clean_response(&mut headers);
+        let wants_trailers = trailers::are_wanted(req);
+        head::clean_response(&mut headers, wants_trailers);
         let has_length = headers.contains("content-length");
         let mut response = Response::new(facts.status);
         *response.headers_mut() = headers;
@@ -315,6 +328,7 @@ impl Proxy {
         let mut flow = Flow {
             incoming,
             trailers: Headers::new(),
+            told: wants_trailers.then(Trailers::new),
             parsing: self.parsing.clone(),
             body_timeout: self.settings.body_timeout,
             upload,
@@ -331,11 +345,24 @@ impl Proxy {
         let mut begin = Vec::new();
         match flow.begin(&mut conn, &mut begin) {
             Ok(true) => {
+                let told = flow.told.take().filter(|_| !flow.trailers.is_empty());
+                let fields = trailers::allowed(&flow.trailers);
                 flow.end(conn);
-                response.set_body(begin);
+                match told {
+                    // They follow chunks, which a body is sent in that has no length.
+                    Some(told) => {
+                        told.set(fields);
+                        response.set_body(Body::stream(move |out| out.write_all(&begin)));
+                        response = response.with_trailers(told);
+                    }
+                    None => response.set_body(begin),
+                }
             }
             Ok(false) => {
                 let len = flow.incoming.len();
+                if let Some(told) = flow.told.as_ref().filter(|_| len.is_none()) {
+                    response = response.with_trailers(told.clone());
+                }
                 let write = move |out: &mut BodyWriter<'_>| flow.hand_on(conn, &begin, out);
                 response.set_body(match len {
                     Some(len) => Body::stream_exact(len, write),
@@ -365,7 +392,7 @@ fn switch(
     let tunnel = tunnel.map_err(|error| Failure::of_upstream(error, false))?;
     let mut response = Response::upgrade(protocol, tunnel);
     let mut rest = headers.clone();
-    head::clean_response(&mut rest);
+    head::clean_response(&mut rest, false);
     rest.remove("content-length");
     for (name, value) in rest.iter() {
         let _ = response.headers_mut().append(name, value); // it was read, so it can be sent
@@ -377,6 +404,8 @@ fn switch(
 struct Flow {
     incoming: Incoming,
     trailers: Headers,
+    /// Where they are told to a client that wants them.
+    told: Option<Trailers>,
     parsing: crate::Settings,
     body_timeout: Duration,
     upload: Option<Upload>,
@@ -438,6 +467,9 @@ impl Flow {
                     return Err(error);
                 }
             }
+        }
+        if let Some(told) = &self.told {
+            told.set(trailers::allowed(&self.trailers));
         }
         self.end(conn);
         Ok(())

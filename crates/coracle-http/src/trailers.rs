@@ -43,6 +43,11 @@ impl Trailers {
         self.0.borrow_mut().insert(name, value)
     }
 
+    /// Puts these in the place of all of them.
+    pub(crate) fn set(&self, fields: Headers) {
+        *self.0.borrow_mut() = fields;
+    }
+
     /// What is in them at this moment.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&Headers) -> T) -> T {
         f(&self.0.borrow())

@@ -32,6 +32,10 @@ const HEAD_BYTES: usize = 5;
 /// The kind of record that a handshake begins with.
 const CONTENT_HANDSHAKE: u8 = 22;
 
+/// What is told to a client that asks for a name that nobody here has (RFC 6066, 3): a fatal alert, whose record
+/// is plain, since nothing was agreed upon. rustls would say that access is denied.
+const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+
 /// After how much that came it is seen whether more is wanted.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -117,7 +121,12 @@ impl Engine {
                 self.finish_handshake();
             }
         }
-        if let State::Open(connection) = &mut self.state {
+        if result.is_err()
+            && let Some(name) = self.refused_name()
+        {
+            reply.extend_from_slice(UNRECOGNIZED_NAME);
+            result = Err(wrong(format!("the client asks for {name}, which is no name of ours")));
+        } else if let State::Open(connection) = &mut self.state {
             flush(connection, reply); // an alert too, if it has failed
             if taken > KEPT_BYTES {
                 // It gives back what a long record took when it is about to read the next one.
@@ -186,6 +195,15 @@ impl Engine {
             self.ended |= now.peer_has_closed();
         }
         Ok(())
+    }
+
+    /// The name for which a client is refused.
+    fn refused_name(&self) -> Option<&str> {
+        let State::Open(connection) = &self.state else { return None };
+        let Connection::Server(connection) = &**connection else { return None };
+        let server = self.handshake.as_ref()?.server.as_ref()?;
+        let name = connection.server_name()?;
+        (server.settings.refuse_unknown_names && !server.names.has(name)).then_some(name)
     }
 
     /// If the handshake is done: notes what it has led to, and lets go of what it needed.

@@ -41,6 +41,7 @@ pub struct ServerSettings {
     /// for clients that ask for none, the first. Two may have the same names and keys of different kinds.
     pub identities: Vec<Identity>,
     /// Refuse clients that ask for a name that nobody here has, in the place of showing them the first identity.
+    /// They are told so: `unrecognized_name`.
     pub refuse_unknown_names: bool,
     /// Whether clients have to say who they are.
     pub client_certificates: ClientCertificates,
@@ -342,6 +343,11 @@ impl Names {
         exact.into_iter().chain(star).flatten().map(|&index| &self.identities[index])
     }
 
+    /// Whether somebody here has it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
     /// The names of the identity that is shown to who asks for this one.
     pub(crate) fn chosen(&self, name: &str) -> &[String] {
         let found = self.all(name).next().or(self.identities.first());
@@ -364,7 +370,7 @@ impl ResolvesServerCert for Resolver {
         if let Some(found) = asked.and_then(|name| self.names.all(name).find(fits)) {
             return Some(key(found));
         }
-        if self.refuse && asked.is_some_and(|name| self.names.all(name).next().is_none()) {
+        if self.refuse && asked.is_some_and(|name| !self.names.has(name)) {
             return None;
         }
         // If none fits, it is the handshake that fails, and the client is told so.

@@ -81,6 +81,53 @@ impl<S: Read + Write> TlsStream<S> {
     /// Gives up the stream: its socket, a layer that goes on with what was agreed upon, for a connection on that
     /// socket, and what came and was not read. What is still to be sent must have been
     /// [flushed](Write::flush).
+    ///
+    /// ```
+    /// use coracle_net::{Buffer, Conn, Layered, attach};
+    /// # use coracle_tls::{ClientSettings, ClientTls, Identity, Roots, ServerTls};
+    /// # use std::io::{Read, Write};
+    /// # use std::net::{TcpListener, TcpStream};
+    /// use std::os::fd::OwnedFd;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let identity = Identity::self_signed(["localhost"])?;
+    /// # let tls = ClientTls::new(ClientSettings::trusting(Roots::identity(&identity)?))?;
+    /// # let server = ServerTls::new(identity)?;
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let address = listener.local_addr()?;
+    /// # let serving = std::thread::spawn(move || {
+    /// #     let mut stream = server.accept(listener.accept()?.0)?;
+    /// #     stream.write_all(b"welcome\n")?;
+    /// #     let mut question = [0; 5];
+    /// #     stream.read_exact(&mut question)?;
+    /// #     assert_eq!(&question, b"ahoy?");
+    /// #     stream.write_all(b"ahoy!")?;
+    /// #     stream.close()
+    /// # });
+    /// // Hands are shaken and the first words exchanged in blocking code …
+    /// let mut stream = tls.connect("localhost", TcpStream::connect(address)?)?;
+    /// let mut welcome = [0; 8];
+    /// stream.read_exact(&mut welcome)?;
+    /// stream.write_all(b"ahoy?")?;
+    /// stream.flush()?;
+    ///
+    /// // … and the rest is for callbacks, encrypted as before.
+    /// let (socket, layer, unread) = stream.into_layer();
+    /// assert!(unread.is_empty()); // or it is what the protocol begins with
+    /// let lp = coracle_loop::Loop::new()?;
+    /// let socket = lp.adopt(OwnedFd::from(socket))?;
+    /// let hear = |conn: &mut Conn<'_>, input: &mut Buffer| {
+    ///     if input.len() == 5 {
+    ///         assert_eq!(input.unread(), b"ahoy!");
+    ///         conn.lp().stop();
+    ///     }
+    ///     Ok(())
+    /// };
+    /// attach(&lp, socket, coracle_net::Settings::default(), Layered::new(layer, hear))?;
+    /// lp.run()?;
+    /// # serving.join().unwrap()
+    /// # }
+    /// ```
     pub fn into_layer(mut self) -> (S, TlsLayer, Vec<u8>) {
         let unread = self.plain.split_off(self.read);
         (self.socket, TlsLayer::going_on(self.engine, self.wire), unread)

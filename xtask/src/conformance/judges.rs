@@ -19,10 +19,13 @@ pub(super) struct Judge {
     pub(super) package: &'static str,
     /// Whether it takes seconds.
     pub(super) quick: bool,
-    /// Or the first alone, because it says the same of all of them.
-    pub(super) every_backend: bool,
+    /// On how many backends, the first of those that are asked for: fewer, where it says the same of all of them.
+    pub(super) backends: usize,
     pub(super) run: fn(&Path, &Programs, &str) -> Verdict,
 }
+
+/// On every backend.
+const EVERY: usize = usize::MAX;
 
 /// All of them.
 pub(super) const JUDGES: &[Judge] = &[
@@ -31,7 +34,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["curl", "--version"],
         package: "curl",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: curl,
     },
     Judge {
@@ -39,7 +42,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &[PYTHON, "-c", "import h11"],
         package: "python3-h11",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: h11,
     },
     Judge {
@@ -47,7 +50,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &[PYTHON, "-c", "import h2"],
         package: "python3-h2",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: h2,
     },
     Judge {
@@ -55,7 +58,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &[PYTHON, "-c", "import grpc"],
         package: "python3-grpcio",
         quick: true,
-        every_backend: false,
+        backends: 1,
         run: grpc,
     },
     Judge {
@@ -63,7 +66,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["nghttp", "--version"],
         package: "nghttp2-client",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: nghttp2,
     },
     Judge {
@@ -71,15 +74,31 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &[PYTHON, "-c", "import websockets, wsproto"],
         package: "python3-websockets python3-wsproto",
         quick: true,
-        every_backend: false,
+        backends: 1,
         run: websocket,
+    },
+    Judge {
+        name: "autobahn",
+        present: &[PYTHON, "-c", "import websockets, wsproto"],
+        package: "python3-websockets python3-wsproto",
+        quick: true,
+        backends: 2,
+        run: autobahn,
+    },
+    Judge {
+        name: "autobahn-long",
+        present: &[PYTHON, "-c", "import websockets, wsproto"],
+        package: "python3-websockets python3-wsproto",
+        quick: false,
+        backends: EVERY,
+        run: autobahn_long,
     },
     Judge {
         name: "ab",
         present: &["ab", "-V"],
         package: "apache2-utils",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: ab,
     },
     Judge {
@@ -87,7 +106,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["which", "wrk"],
         package: "wrk",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: wrk,
     },
     Judge {
@@ -95,7 +114,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["which", "slowhttptest"],
         package: "slowhttptest",
         quick: false,
-        every_backend: true,
+        backends: EVERY,
         run: slowhttptest,
     },
     Judge {
@@ -103,7 +122,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["chromium", "--version"],
         package: "chromium",
         quick: false,
-        every_backend: false,
+        backends: 1,
         run: chromium,
     },
     Judge {
@@ -111,7 +130,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["curl", "--version"],
         package: "curl",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: secure::curl,
     },
     Judge {
@@ -119,7 +138,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["nghttp", "--version"],
         package: "nghttp2-client",
         quick: true,
-        every_backend: true,
+        backends: EVERY,
         run: secure::nghttp2,
     },
     Judge {
@@ -127,7 +146,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["sslscan", "--version"],
         package: "sslscan",
         quick: true,
-        every_backend: false,
+        backends: 1,
         run: secure::sslscan,
     },
     Judge {
@@ -135,7 +154,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["testssl", "--version"],
         package: "testssl.sh",
         quick: false,
-        every_backend: false,
+        backends: 1,
         run: secure::testssl,
     },
     Judge {
@@ -143,7 +162,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["sslyze", "--help"],
         package: "pipx && pipx install sslyze==6.3.1",
         quick: false,
-        every_backend: false,
+        backends: 1,
         run: secure::sslyze,
     },
     Judge {
@@ -151,7 +170,7 @@ pub(super) const JUDGES: &[Judge] = &[
         present: &["chromium", "--version"],
         package: "chromium",
         quick: false,
-        every_backend: false,
+        backends: 1,
         run: secure::chromium,
     },
 ];
@@ -228,15 +247,15 @@ fn curl(_: &Path, programs: &Programs, backend: &str) -> Verdict {
 }
 
 fn h11(root: &Path, programs: &Programs, backend: &str) -> Verdict {
-    script(root, "strict_peer.py", programs, backend)
+    script(root, "strict_peer.py", programs, backend, &[])
 }
 
 fn h2(root: &Path, programs: &Programs, backend: &str) -> Verdict {
-    script(root, "http2_peer.py", programs, backend)
+    script(root, "http2_peer.py", programs, backend, &[])
 }
 
 fn grpc(root: &Path, programs: &Programs, backend: &str) -> Verdict {
-    script(root, "grpc_peer.py", programs, backend)
+    script(root, "grpc_peer.py", programs, backend, &[])
 }
 
 /// `nghttp` for one request and what it says of the frames, `h2load` for many.
@@ -259,15 +278,32 @@ fn nghttp2(_: &Path, programs: &Programs, backend: &str) -> Verdict {
 }
 
 fn websocket(root: &Path, programs: &Programs, backend: &str) -> Verdict {
-    script(root, "websocket_peer.py", programs, backend)
+    script(root, "websocket_peer.py", programs, backend, &[])
 }
 
-/// A judge that is a script: it is told where the echo is.
-fn script(root: &Path, name: &str, programs: &Programs, backend: &str) -> Verdict {
+/// Every case, with few messages in those that send many.
+fn autobahn(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "autobahn.py", programs, backend, &["--rounds", "20"])
+}
+
+/// With as many as Autobahn sends.
+fn autobahn_long(root: &Path, programs: &Programs, backend: &str) -> Verdict {
+    script(root, "autobahn.py", programs, backend, &["--rounds", "1000"])
+}
+
+/// A judge that is a script: it is told where the echo is, and what else it has to know.
+fn script(
+    root: &Path,
+    name: &str,
+    programs: &Programs,
+    backend: &str,
+    arguments: &[&str],
+) -> Verdict {
     let server = programs.echo(backend, &[])?;
     let mut python = Command::new(PYTHON);
-    python.arg(root.join("xtask/judges").join(name));
+    python.arg("-B").arg(root.join("xtask/judges").join(name)); // and nothing is left beside it
     python.args([server.address.ip().to_string(), server.address.port().to_string()]);
+    python.args(arguments);
     let output = python.output().map_err(|why| format!("{PYTHON}: {why}"))?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     server.end()?;

@@ -1,6 +1,6 @@
 //! Servers to be judged: started on a free port, and ended.
 
-use crate::command;
+use crate::{command, tree};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,11 +26,7 @@ impl Programs {
 
     /// Takes them as they are.
     pub(super) fn find(release: bool) -> Result<Programs, String> {
-        // This program is TARGET/debug/xtask.
-        let here = std::env::current_exe().map_err(|why| format!("where are we? {why}"))?;
-        let target =
-            here.parent().and_then(Path::parent).ok_or("it is not in a target directory")?;
-        Ok(Programs { directory: target.join(if release { "release" } else { "debug" }) })
+        Ok(Programs { directory: tree::target()?.join(if release { "release" } else { "debug" }) })
     }
 
     /// `coracle hello`: 13 bytes for everybody.

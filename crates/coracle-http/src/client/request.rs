@@ -466,7 +466,8 @@ impl RequestBuilder {
         if !conn.out.is_empty() {
             coracle_coro::timeout(settings.body_timeout, || conn.send())?;
         }
-        let source = Source { reader, len, trailers: self.trailers.clone() };
+        let trailers = self.trailers.clone();
+        let source = Source { reader, len, trailers: Box::new(move || trailers) };
         let stream = conn.stream.share()?;
         Ok(Some(Upload::start(stream, source, settings.body_timeout, settings.head_timeout)))
     }

@@ -23,8 +23,8 @@ pub(crate) struct Source {
     pub(crate) reader: Box<dyn Read>,
     /// How much it is; in chunks if that is not known.
     pub(crate) len: Option<u64>,
-    /// What follows the chunks.
-    pub(crate) trailers: Headers,
+    /// What follows the chunks, asked for behind the last.
+    pub(crate) trailers: Box<dyn FnOnce() -> Headers>,
 }
 
 /// One that is under way.
@@ -50,14 +50,14 @@ impl Upload {
     /// begin when all of it is sent.
     pub(crate) fn start(
         stream: Stream,
-        mut source: Source,
+        source: Source,
         body_timeout: Duration,
         head_timeout: Duration,
     ) -> Upload {
         let outcome = Rc::new(RefCell::new(None));
         let note = Rc::clone(&outcome);
         let sending = coracle_coro::spawn(move || {
-            let sent = pump(&stream, &mut source, body_timeout);
+            let sent = pump(&stream, source, body_timeout);
             let is_sent = matches!(sent, Outcome::Sent);
             let is_unread = matches!(sent, Outcome::Unread(_));
             *note.borrow_mut() = Some(sent);
@@ -99,7 +99,7 @@ impl Drop for Upload {
     }
 }
 
-fn pump(stream: &Stream, source: &mut Source, timeout: Duration) -> Outcome {
+fn pump(stream: &Stream, mut source: Source, timeout: Duration) -> Outcome {
     let chunked = source.len.is_none();
     let mut left = source.len;
     let head = if chunked { CHUNK_HEAD } else { 0 };
@@ -121,7 +121,7 @@ fn pump(stream: &Stream, source: &mut Source, timeout: Duration) -> Outcome {
                 return Outcome::Unread(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
             let mut end = Vec::new();
-            write_last_chunk(&mut end, &source.trailers);
+            write_last_chunk(&mut end, &(source.trailers)());
             return send(&end).map_or_else(Outcome::Unsent, |()| Outcome::Sent);
         }
         let (mut start, mut end) = (head, head + count);

@@ -1,6 +1,7 @@
 //! Heads on their way through: what is told to the next, and what was said to us only.
 
 use super::settings::{HostPolicy, Settings};
+use super::trailers;
 use super::upstream::Upstream;
 use crate::client::request::{write_field, write_length, write_line};
 use crate::{Headers, Method, Request};
@@ -17,7 +18,7 @@ pub(super) enum Framing {
 
 /// Whether a field concerns one connection only (RFC 9110, 7.6.1), or says how a message is read. Also `Proxy`,
 /// which no client has a reason to send and CGI takes for a setting.
-fn is_hop_by_hop(name: &[u8]) -> bool {
+pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     match name.len() {
         2 => is(b"te"),
@@ -84,7 +85,9 @@ pub(super) fn write_request(
             || (name.len() == 4 && name.eq_ignore_ascii_case(b"host"))
             || is_about_the_client(name)
             || named.iter().any(|it| it.eq_ignore_ascii_case(name));
-        if !dropped {
+        // Which fields follow the chunks is for who gets these.
+        let announces = framing == Framing::Chunks && name.eq_ignore_ascii_case(b"trailer");
+        if !dropped || announces {
             write_field(out, name, value);
         }
     }
@@ -100,6 +103,10 @@ pub(super) fn write_request(
     if let Some(protocol) = upgrade {
         write_field(out, b"connection", b"upgrade");
         write_field(out, b"upgrade", protocol.as_bytes());
+    } else if trailers::are_wanted(req) {
+        // It is for each connection to say (RFC 9110, 10.1.4); what the client wants we want.
+        write_field(out, b"te", b"trailers");
+        write_field(out, b"connection", b"te");
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -114,7 +121,7 @@ pub(super) fn write_question(out: &mut Vec<u8>, path: &str, host: &str) {
 }
 
 /// Whether a field says who asks: it is said anew.
-fn is_about_the_client(name: &[u8]) -> bool {
+pub(super) fn is_about_the_client(name: &[u8]) -> bool {
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     match name.len() {
         9 => is(b"forwarded") || is(b"x-real-ip"),
@@ -191,15 +198,17 @@ fn write_ip(out: &mut Vec<u8>, ip: Option<IpAddr>) {
     };
 }
 
-/// Removes what the upstream has said to us only. What is about the length stays: for HEAD it is all there is.
-pub(super) fn clean_response(headers: &mut Headers) {
+/// Removes what the upstream has said to us only. What is about the length stays: for HEAD it is all there is. So
+/// does what fields follow the body, for who wants them.
+pub(super) fn clean_response(headers: &mut Headers, wants_trailers: bool) {
     let named: Vec<Vec<u8>> = named(headers).into_iter().map(<[u8]>::to_vec).collect();
     let mut fields = std::mem::take(&mut headers.fields);
     fields.retain(|field| {
         let name = headers.resolve(field.name);
-        let is_length = name.eq_ignore_ascii_case(b"content-length");
-        let dropped = (is_hop_by_hop(name) && !is_length)
-            || named.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let stays = name.eq_ignore_ascii_case(b"content-length")
+            || (wants_trailers && name.eq_ignore_ascii_case(b"trailer"));
+        let dropped =
+            (is_hop_by_hop(name) && !stays) || named.iter().any(|it| it.eq_ignore_ascii_case(name));
         !dropped
     });
     headers.fields = fields;
@@ -259,7 +268,7 @@ mod tests {
         assert_eq!(
             text,
             "GET /base/a?b HTTP/1.1\r\nhost: a.example\r\nAccept: */*\r\nx-forwarded-for: 192.0.2.7\r\n\
-             x-forwarded-host: a.example\r\nx-forwarded-proto: http\r\n\r\n"
+             x-forwarded-host: a.example\r\nx-forwarded-proto: http\r\nte: trailers\r\nconnection: te\r\n\r\n"
         );
     }
 
@@ -306,9 +315,15 @@ mod tests {
         ] {
             headers.append(name, value).unwrap();
         }
-        clean_response(&mut headers);
-        let names: Vec<&str> = headers.iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["Content-Length", "Set-Cookie"]);
+        headers.append("Trailer", "X-Sum").unwrap();
+        for (wants_trailers, left) in [
+            (true, &["Content-Length", "Set-Cookie", "Trailer"][..]),
+            (false, &["Content-Length", "Set-Cookie"]),
+        ] {
+            clean_response(&mut headers, wants_trailers);
+            let names: Vec<&str> = headers.iter().map(|(name, _)| name).collect();
+            assert_eq!(names, left);
+        }
     }
 
     #[test]

@@ -1,26 +1,28 @@
 //! Asking upstreams now and then how they are.
 
 use super::head::write_question;
-use super::settings::HealthCheck;
+use super::settings::{HealthCheck, ProxyVersion};
 use super::upstream::Upstream;
 use crate::client::pools::Keeping;
-use crate::{Headers, Method};
+use crate::{Headers, Method, proxy_protocol};
 use coracle_loop::{Loop, Timer};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
+/// How they are asked.
+pub(super) struct Asking {
+    pub(super) check: HealthCheck,
+    pub(super) keeping: Keeping,
+    pub(super) parsing: crate::Settings,
+    pub(super) send_proxy: Option<ProxyVersion>,
+}
+
 /// Asks all of them on this loop, from now on, until nobody needs them any more.
-pub(super) fn start(
-    lp: &Loop,
-    upstreams: &Arc<[Upstream]>,
-    check: &HealthCheck,
-    keeping: &Keeping,
-    parsing: &crate::Settings,
-) {
+pub(super) fn start(lp: &Loop, upstreams: &Arc<[Upstream]>, asking: Asking) {
     let upstreams: Weak<[Upstream]> = Arc::downgrade(upstreams);
-    let what = Rc::new((check.clone(), keeping.clone(), parsing.clone()));
+    let (interval, asking) = (asking.check.interval, Rc::new(asking));
     let timer = Rc::new(Cell::new(None::<Timer>));
     let own = Rc::clone(&timer);
     let ask_all = move |_: &Loop| {
@@ -29,32 +31,36 @@ pub(super) fn start(
             return;
         };
         for upstream in upstreams.iter() {
-            let (upstream, what) = (upstream.clone(), Rc::clone(&what));
+            let (upstream, asking) = (upstream.clone(), Rc::clone(&asking));
             drop(coracle_coro::spawn(move || {
-                let (check, keeping, parsing) = &*what;
-                let asked = coracle_coro::timeout(check.timeout, || {
-                    ask(&upstream, check, keeping, parsing)
-                });
+                let timeout = asking.check.timeout;
+                let asked = coracle_coro::timeout(timeout, || asking.ask(&upstream));
                 upstream.note_health(&asked);
             }));
         }
     };
-    timer.set(Some(lp.every(check.interval, ask_all)));
+    timer.set(Some(lp.every(interval, ask_all)));
 }
 
-fn ask(
-    upstream: &Upstream,
-    check: &HealthCheck,
-    keeping: &Keeping,
-    parsing: &crate::Settings,
-) -> io::Result<()> {
-    let mut link = keeping.connect(upstream.place())?;
-    let path = format!("{}{}", upstream.base(), check.path);
-    write_question(&mut link.out, &path, upstream.host());
-    link.send()?;
-    let facts = link.receive_head(Method::Get, parsing, &mut Headers::new())?;
-    match facts.status.as_u16() {
-        ..400 => Ok(()),
-        status => Err(io::Error::other(format!("it answers {status}"))),
+impl Asking {
+    fn ask(&self, upstream: &Upstream) -> io::Result<()> {
+        let place = upstream.place();
+        let mut link = match self.send_proxy {
+            None => self.keeping.connect(place)?,
+            // Who expects a header gets one; it says that we speak for ourselves.
+            Some(version) => self.keeping.connect_with(place, &|_| {
+                let mut out = Vec::new();
+                proxy_protocol::write(&mut out, version, None, None);
+                out
+            })?,
+        };
+        let path = format!("{}{}", upstream.base(), self.check.path);
+        write_question(&mut link.out, &path, upstream.host());
+        link.send()?;
+        let facts = link.receive_head(Method::Get, &self.parsing, &mut Headers::new())?;
+        match facts.status.as_u16() {
+            ..400 => Ok(()),
+            status => Err(io::Error::other(format!("it answers {status}"))),
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::{
 use coracle_http::middleware::{SameOrigin, around};
 use coracle_http::tls::{ClientTls, Identity, ServerTls};
 use coracle_http::{
-    Cgi, Networks, Proxy, ProxyProtocol, Request, Router, Running, Server, proxy, ws,
+    Cgi, FastCgi, Networks, Proxy, ProxyProtocol, Request, Router, Running, Server, proxy, ws,
 };
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -196,10 +196,77 @@ fn o1_scripts_are_told_of_tls() {
         assert_eq!(String::from_utf8(body).unwrap(), "on https 443");
         let (_, body) = ask(&mut stream, &request("localhost:8443"));
         assert_eq!(String::from_utf8(body).unwrap(), "on https 8443");
+        drop(stream); // the server would wait for its end when it stops
         let plain = running.local_addresses()[1].ip().expect("an IP address");
         let mut stream = BufReader::new(socket(plain));
         stream.get_mut().write_all(request("localhost").as_bytes()).unwrap();
         assert_eq!(String::from_utf8(answer(&mut stream).1).unwrap(), " http 80");
+        drop(stream);
+        stop(running);
+    }
+    std::fs::remove_dir_all(&scripts).unwrap();
+}
+
+/// A FastCGI server that answers whether `wanted` is among the variables that it was told.
+fn fastcgi(wanted: &'static [u8]) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = move |mut stream: TcpStream| -> io::Result<()> {
+        const PARAMS: u8 = 4;
+        const STDIN: u8 = 5;
+        let mut told = Vec::new();
+        loop {
+            let mut head = [0; 8];
+            stream.read_exact(&mut head)?;
+            let mut content = vec![0; usize::from(u16::from_be_bytes([head[4], head[5]]))];
+            stream.read_exact(&mut content)?;
+            stream.read_exact(&mut vec![0; head[6].into()])?;
+            match head[1] {
+                PARAMS => told.extend_from_slice(&content),
+                STDIN if content.is_empty() => {
+                    let is_told = told.windows(wanted.len()).any(|window| window == wanted);
+                    told.clear();
+                    let said =
+                        format!("Content-Type: a/b\nContent-Length: 1\n\n{}", u8::from(is_told));
+                    stream.write_all(&[1, 6, 0, 1, 0, said.len() as u8, 0, 0])?;
+                    stream.write_all(said.as_bytes())?;
+                    stream.write_all(&[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+                }
+                _ => {}
+            }
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || serve(stream.unwrap()));
+        }
+    });
+    address
+}
+
+#[test]
+fn o2_scripts_of_fastcgi_are_told_of_tls() {
+    let scripts =
+        std::env::temp_dir().join(format!("coracle-https-fastcgi-{}", std::process::id()));
+    std::fs::create_dir_all(&scripts).unwrap();
+    std::fs::write(scripts.join("a.php"), "").unwrap();
+    let php = fastcgi(b"\x05\x02HTTPSon"); // a name of five bytes, a value of two
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let app = FastCgi::new(&php.to_string(), &scripts).unwrap();
+        let running = server(backend, &tls).plain("127.0.0.1:0").unwrap().start(app).unwrap();
+        let request = "GET /a.php HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut stream = connect(&running, &client(&identity));
+        for _ in 0..2 {
+            assert_eq!(ask(&mut stream, request).1, b"1");
+        }
+        drop(stream); // the server would wait for its end when it stops
+        let plain = running.local_addresses()[1].ip().expect("an IP address");
+        let mut stream = BufReader::new(socket(plain));
+        stream.get_mut().write_all(request.as_bytes()).unwrap();
+        assert_eq!(answer(&mut stream).1, b"0");
+        drop(stream);
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();

@@ -159,6 +159,8 @@ suite! {
             j15_large_bodies_are_streamed_both_ways,
             j15_what_comes_slowly_is_handed_on_at_once,
             j15_heads_are_cleaned_both_ways,
+            j15_trailers_go_both_ways,
+            j15_trailers_that_say_how_to_read_a_message_are_a_502,
             j15_answers_that_are_none_are_a_502,
             j15_answer_that_breaks_off_is_cut,
             j15_upstream_that_is_not_there_is_a_502_or_another,
@@ -174,6 +176,7 @@ suite! {
             n2_path_that_leads_up_is_refused,
             j15_websockets_pass,
             j15_upstream_is_told_for_whom_by_the_proxy_protocol,
+            j15_health_is_asked_for_behind_a_proxy_header,
         }
         securing::{
             j12_https_is_asked_and_its_connection_kept,

@@ -5,7 +5,9 @@ use crate::harness::Harness;
 use crate::peers::{Script, counted, listening, nobody, overheard, run, scripted};
 use coracle_coro::sleep;
 use coracle_http::proxy::{Balance, HealthCheck, HostPolicy, ProxyVersion, Settings};
-use coracle_http::{Body, IntoResponse, Proxy, Request, Response, Router, Status, streaming, ws};
+use coracle_http::{
+    Body, IntoResponse, Proxy, Request, Response, Router, Status, Trailers, streaming, ws,
+};
 use coracle_net::Address;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -166,8 +168,72 @@ pub(crate) fn j15_heads_are_cleaned_both_ways(h: &Harness) {
     assert_eq!(
         heard,
         "get / http/1.1\r\nhost: b.example\r\naccept: */*\r\nx-forwarded-for: 192.0.2.1\r\n\
-         x-forwarded-host: a\r\nx-forwarded-proto: http\r\n\r\n"
+         x-forwarded-host: a\r\nx-forwarded-proto: http\r\nte: trailers\r\nconnection: te\r\n\r\n"
     );
+}
+
+pub(crate) fn j15_trailers_go_both_ways(h: &Harness) {
+    // An upstream of ours, which sends them to who asks for them.
+    let upstream = listening(
+        h,
+        streaming(|req: &Request<'_>| {
+            let (mut body, size) = (req.body_reader(), req.path().len());
+            let count = io::copy(&mut body, &mut io::sink())?;
+            let heard = req.trailers().iter().map(|(name, value)| {
+                format!("{}={}", name.to_ascii_lowercase(), value.escape_ascii())
+            });
+            let heard: Vec<String> = heard.collect();
+            let announced = req.header("trailer").unwrap_or("none").to_owned();
+            let trailers = Trailers::new();
+            let told = trailers.clone();
+            let body = Body::stream(move |out| {
+                out.write_all(&vec![b'x'; if size > 1 { 300_000 } else { 3 }])?;
+                told.insert("x-heard", format!("{count} {announced} {}", heard.join(";")))
+                    .and_then(|()| told.insert("set-cookie", "a=b"))
+                    .map_err(io::Error::other)
+            });
+            let response = Response::new(Status::OK).with_header("trailer", "x-heard");
+            Ok::<_, io::Error>(response.with_body(body).with_trailers(trailers))
+        }),
+    );
+    let client = Client::of(h, to(&[&upstream]));
+    let heard = "5 X-Sum x-sum=42";
+    for (path, size) in [("/", 3), ("/large", 300_000)] {
+        for te in ["TE: trailers\r\n", ""] {
+            client.send(format!(
+                "POST {path} HTTP/1.1\r\nHost: a\r\n{te}Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
+                 5\r\nahoy!\r\n0\r\nX-Sum: 42\r\nAuthorization: x\r\nX-Forwarded-For: 6.6.6.6\r\n\r\n"
+            ));
+            if te.is_empty() {
+                let answer = client.answer(); // and nothing is behind it
+                assert_eq!((answer.body.len(), answer.header("trailer")), (size, None));
+                continue;
+            }
+            let head = client.head();
+            assert_eq!(head.header("trailer"), Some("x-heard"));
+            let mut count = 0;
+            loop {
+                let line = client.take_until("\r\n");
+                let len = usize::from_str_radix(line.trim_end(), 16).expect("the size of a chunk");
+                if len == 0 {
+                    break;
+                }
+                count += len;
+                client.take_until(&format!("{}\r\n", "x".repeat(len)));
+            }
+            assert_eq!(count, size);
+            let behind = client.take_until("\r\n\r\n");
+            assert_eq!(behind, format!("x-heard: {heard}\r\n\r\n"), "and no cookie");
+        }
+    }
+}
+
+pub(crate) fn j15_trailers_that_say_how_to_read_a_message_are_a_502(h: &Harness) {
+    let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nContent-Length: 5\r\n\r\n";
+    let (upstream, _) = scripted(h, vec![Script::answer(answer)]);
+    let client = Client::of(h, to(&[&upstream]));
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\n\r\n");
+    assert_eq!(client.answer().status, 502);
 }
 
 pub(crate) fn j15_answers_that_are_none_are_a_502(h: &Harness) {
@@ -448,6 +514,30 @@ pub(crate) fn j15_upstream_is_told_for_whom_by_the_proxy_protocol(h: &Harness) {
         let said = heard.take();
         assert!(said.starts_with("PROXY TCP4 192.0.2.1 127.0.0.1 4711 "), "{said}");
         assert!(said.contains("\r\nGET / HTTP/1.1\r\n"), "{said}");
+    }
+}
+
+pub(crate) fn j15_health_is_asked_for_behind_a_proxy_header(h: &Harness) {
+    // That says: a connection of the proxy's own.
+    for (version, header) in [
+        (ProxyVersion::V1, "PROXY UNKNOWN\r\n"),
+        (ProxyVersion::V2, "\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"),
+    ] {
+        let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let scripts = vec![
+            Script::answer(good).until("\r\nhost: a\r\n"),
+            Script::answer(good).until("GET /health"),
+        ];
+        let (upstream, asked, heard) = overheard(h, scripts);
+        let health =
+            HealthCheck { path: "/health".into(), interval: 10 * MS, ..HealthCheck::default() };
+        let settings = Settings { health: Some(health), send_proxy: Some(version), ..patient() };
+        let client = Client::of(h, with(&[&upstream], settings));
+        assert_eq!(client.get("/").text(), "ok");
+        heard.take();
+        h.run_until(&asked, |asked| asked.get() == 2);
+        let said = heard.take();
+        assert!(said.starts_with(&format!("{header}GET /health HTTP/1.1\r\n")), "{said:?}");
     }
 }
 

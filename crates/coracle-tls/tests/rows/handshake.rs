@@ -52,7 +52,7 @@ pub(crate) fn m1_server_that_wants_13_refuses_12(h: &Harness) {
 }
 
 /// A configuration of rustls' own.
-fn rustls_client(
+pub(crate) fn rustls_client(
     authority: &Authority,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> std::sync::Arc<rustls::ClientConfig> {
@@ -68,7 +68,10 @@ fn rustls_client(
 }
 
 /// Shakes hands by rustls itself, over the socket of a client that has said nothing; then an echo.
-fn drive(client: &Client<'_>, connection: &mut rustls::ClientConnection) -> io::Result<()> {
+pub(crate) fn drive(
+    client: &Client<'_>,
+    connection: &mut rustls::ClientConnection,
+) -> io::Result<()> {
     use io::{Read, Write};
     connection.writer().write_all(b"ahoy")?;
     let mut echo = Vec::new();

@@ -1,6 +1,7 @@
 //! Who is who: names, chains, protocols, clients that say who they are, and all of it replaced.
 
 use crate::client::{Authority, Client};
+use crate::handshake::{drive, rustls_client};
 use crate::harness::Harness;
 use coracle_tls::{
     ClientCertificates, ClientSettings, ClientTls, Identity, ServerSettings, ServerTls, Session,
@@ -53,7 +54,15 @@ pub(crate) fn m2_unknown_name_is_refused_if_wanted(h: &Harness) {
     let client = authority.client();
     shake(h, &tls, &client, "a.example").unwrap();
     let error = shake(h, &tls, &client, "d.example").map(drop).unwrap_err();
-    assert!(error.to_string().contains("fatal alert"), "{error}");
+    assert!(error.to_string().contains("UnrecognisedName"), "{error}");
+    // Whatever it speaks; and the server's log says why.
+    let config = rustls_client(&authority, &[&rustls::version::TLS12]);
+    let mut old = rustls::ClientConnection::new(config, "d.example".try_into().unwrap()).unwrap();
+    let silent = Client::new(h, &tls, client.layer("d.example").unwrap());
+    let error = drive(&silent, &mut old).unwrap_err();
+    assert!(error.to_string().contains("UnrecognisedName"), "{error}");
+    let over = silent.over();
+    assert!(over.last().unwrap().contains("the client asks for d.example"), "{over:?}");
 }
 
 pub(crate) fn m2_protocol_is_one_that_both_speak(h: &Harness) {
