@@ -56,12 +56,12 @@ fn steps(
     connections: u32,
 ) -> io::Result<f64> {
     let mut more = vec!["--connections".to_owned(), connections.to_string()];
-    if let Place::BothEnds(_, address) = place {
+    if let Place::BothEnds(_, address) | Place::WebBothEnds(_, address) = place {
         more.extend(["--serve".to_owned(), address.to_string()]);
         // An operation is two messages, and stepping is slow.
         more.extend(["--warmup", "300", "--count", "1000"].map(str::to_owned));
     }
-    if let Place::Web(_) = place {
+    if let Place::Web(_) | Place::WebBothEnds(..) = place {
         more.push("--web".to_owned());
     }
     run_steps(options, candidate, &more)
