@@ -194,3 +194,81 @@ impl ClientSessionStore for Tickets {
         self.lock().kept.pop_front()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use rustls::crypto::ring;
+    use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use rustls::{ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
+
+    use super::{NAME, TlsClient, check};
+    use crate::scratch::Scratch;
+
+    type Made = rcgen::CertifiedKey<rcgen::KeyPair>;
+
+    fn made() -> Made {
+        rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap()
+    }
+
+    fn server(made: &Made) -> Arc<ServerConfig> {
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], PrivateKeyDer::from(key));
+        Arc::new(config.unwrap())
+    }
+
+    /// Passes on what they say, until neither has anything to say.
+    fn shake(client: &TlsClient, server: &Arc<ServerConfig>) -> io::Result<ClientConnection> {
+        let mut client = client.connection()?;
+        let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+        while client.wants_write() || server.wants_write() {
+            let mut said = Vec::new();
+            client.write_tls(&mut said)?;
+            let mut left = &said[..];
+            while !left.is_empty() {
+                server.read_tls(&mut left)?;
+                server.process_new_packets().map_err(io::Error::other)?;
+            }
+            said.clear();
+            server.write_tls(&mut said)?;
+            let mut left = &said[..];
+            while !left.is_empty() {
+                client.read_tls(&mut left)?;
+                client.process_new_packets().map_err(io::Error::other)?;
+            }
+        }
+        Ok(client)
+    }
+
+    #[test]
+    fn another_certificate_is_refused() {
+        let (known, other) = (made(), made());
+        let scratch = Scratch::new("test-known").unwrap();
+        let file = scratch.write("certificate.pem", known.cert.pem()).unwrap();
+        let client = TlsClient::new(&file, false).unwrap();
+        let good = shake(&client, &server(&known)).unwrap();
+        check(&good, HandshakeKind::Full).unwrap();
+        assert!(check(&good, HandshakeKind::Resumed).is_err());
+        assert!(shake(&client, &server(&other)).is_err());
+    }
+
+    #[test]
+    fn sessions_are_resumed_when_that_is_wanted() {
+        let known = made();
+        let scratch = Scratch::new("test-resumed").unwrap();
+        let file = scratch.write("certificate.pem", known.cert.pem()).unwrap();
+        for (resume, second) in [(false, HandshakeKind::Full), (true, HandshakeKind::Resumed)] {
+            let (client, server) = (TlsClient::new(&file, resume).unwrap(), server(&known));
+            check(&shake(&client, &server).unwrap(), HandshakeKind::Full).unwrap();
+            assert!(client.tickets() > 0);
+            assert_eq!(client.can_resume(1), resume);
+            check(&shake(&client, &server).unwrap(), second).unwrap();
+        }
+    }
+}
