@@ -164,6 +164,10 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
     for socket in &sockets {
         socket.shutdown(Shutdown::Both)?;
     }
+    if let Some(listener) = &load.listener {
+        // The ring holds it for a while; the next one wants to listen there.
+        rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?;
+    }
     for far in load.behind.iter().flatten() {
         let _ = far.socket.shutdown(Shutdown::Both); // the proxy may have closed it
     }
