@@ -92,7 +92,7 @@ pub fn run(options: &Options, proxy: &Proxy) -> io::Result<()> {
         "`GET /` on connections that stay, handed on over connections that stay, answered with 13 bytes. The \
          proxy's CPU microseconds per request, minimum / median of the repetitions. The proxy has one core; one \
          process on the other is the client and the server behind it, and never sleeps. Every answer was compared \
-         with the first. coracle is `coracle serve --proxy`; nginx has one worker and a pool of connections that is \
+         with the first. coracle is `coracle serve`, with a `[[proxy]]` in its configuration; nginx has one worker and a pool of connections that is \
          large enough, HAProxy one thread and `http-reuse always`; all three say for whom they ask \
          (`X-Forwarded-For`, `-Proto`, `-Host`). The limits (`raw-…-proxy`) read nothing, and pass on bytes, each \
          connection to one of its own.",
@@ -108,10 +108,20 @@ pub fn run(options: &Options, proxy: &Proxy) -> io::Result<()> {
 
 fn candidates(behind: SocketAddr, keep: u32) -> Vec<Candidate> {
     let to = behind.to_string();
-    let route = format!("/=http://{to}");
+    // Who is stepped takes long for everything, to connect too.
+    let config = format!(
+        "listen = [\"LISTEN\"]
+[[proxy]]
+path = \"/\"
+to = [\"http://{to}\"]
+connect_seconds = 600
+head_seconds = 600
+"
+    );
     let coracle = |name, backend| {
-        let arguments = ["serve", "--proxy", &route, "--threads", "1", "--backend", backend];
-        Candidate::new(name, Kind::Coracle, programs::coracle()).arguments(&arguments)
+        Candidate::new(name, Kind::Coracle, programs::coracle())
+            .arguments(&["serve", "--threads", "1", "--backend", backend])
+            .config("--config", config.clone())
     };
     let limit = |name| Candidate::new(name, Kind::Limit, program(name)).arguments(&["--to", &to]);
     vec![

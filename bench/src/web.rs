@@ -64,6 +64,8 @@ pub fn nginx_proxy(name: &'static str, to: SocketAddr, keep: u32) -> Candidate {
     location / {{
       proxy_pass http://behind;
       proxy_http_version 1.1;
+      proxy_connect_timeout 600s;
+      proxy_read_timeout 600s;
       proxy_set_header Connection '';
       proxy_set_header Host $http_host;
       proxy_set_header X-Forwarded-For $remote_addr;
@@ -85,9 +87,9 @@ defaults
   mode http
   http-reuse always
   option forwardfor
-  timeout connect 10s
-  timeout client 60s
-  timeout server 60s
+  timeout connect 600s
+  timeout client 600s
+  timeout server 600s
 listen proxy
   bind LISTEN
   http-request set-header X-Forwarded-Proto http

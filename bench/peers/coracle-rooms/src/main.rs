@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use clap::Parser;
-use coracle::http::ws::{self, End, Handle, Message, Peer, Room};
+use coracle::http::ws::{self, End, Handle, Message, Peer, Room, Settings};
 use coracle::http::{IntoResponse, Request, Server, Status};
 
 /// What a subscriber hears first: it is in the room.
@@ -28,12 +28,15 @@ struct Arguments {
 fn main() -> io::Result<()> {
     let Arguments { listen, backend } = Arguments::parse();
     let room = Arc::new(Room::new());
+    // Nobody is asked whether it is there: the peers do not ask either.
+    let settings = Settings { ping_interval: None, ..Settings::default() };
     let server = Server::bind(listen.as_str())?.loops(1).backend(backend.parse()?);
     server.serve(move |req: &Request<'_>| {
         let room = Arc::clone(&room);
+        let upgrade = || ws::upgrade(req).settings(settings.clone());
         match req.path() {
-            "/subscribe" => ws::upgrade(req).handle(Subscriber { room, handle: None }),
-            "/publish" => ws::upgrade(req).handle(Publisher(room)),
+            "/subscribe" => upgrade().handle(Subscriber { room, handle: None }),
+            "/publish" => upgrade().handle(Publisher(room)),
             _ => Status::NOT_FOUND.into_response(),
         }
     })
