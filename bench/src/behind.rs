@@ -43,8 +43,8 @@ impl Heads {
     }
 }
 
-/// Asks once through a proxy, and answers behind it: what came through, and the connections that the proxy has made
-/// for that, which it may want to use again.
+/// Asks once through a proxy, and answers behind it: what came through, and the connections that the proxy has
+/// made for that, which it may want to use again.
 ///
 /// # Errors
 /// The proxy does not hand it on.

@@ -3,7 +3,7 @@
 //! ```text
 //!  bench ─► w2, w3, … ─► comparison ─► interleave ─► (measure) ─► statistics ─► table, plot ─► report
 //!                                          └─ noise: was anybody else busy?
-//!  servers are measured with:  programs ─► candidate ─► server + load (ping, ask), knock, hold, drip, shake, pour, crowd
+//!  servers are measured with:  programs ─► candidate ─► server + load (ping, ask), knock, hold, drip, shake, …
 //!                                                                          └─► CPU µs per operation
 //!                              counting: syscalls (strace), single_step (steps), callgrind
 //! ```

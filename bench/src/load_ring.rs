@@ -102,7 +102,7 @@ impl<'ring> Submissions<'ring> {
         Submissions { submitter, queue }
     }
 
-    /// Accepts what comes from now on, without a place yet ([`ACCEPT`]). It may end, and has to be said again then.
+    /// Accepts what comes from now on, without a place yet ([`ACCEPT`]). It may end: say it again then.
     pub fn accept(&mut self, listener: &TcpListener) {
         let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd()))
             .flags(libc::SOCK_CLOEXEC)

@@ -1,5 +1,5 @@
-//! A short page through a reverse proxy, which keeps its connections to the server behind it: the proxy's CPU time per
-//! request, its system calls and instructions.
+//! A short page through a reverse proxy, which keeps its connections to the server behind it: the proxy's CPU time
+//! per request, its system calls and instructions.
 //!
 //! ```text
 //!  core 1: ask ──► core 0: proxy ──► core 1: ask, which answers      one process at both ends
@@ -92,7 +92,8 @@ pub fn run(options: &Options, proxy: &Proxy) -> io::Result<()> {
         "`GET /` on connections that stay, handed on over connections that stay, answered with 13 bytes. The \
          proxy's CPU microseconds per request, minimum / median of the repetitions. The proxy has one core; one \
          process on the other is the client and the server behind it, and never sleeps. Every answer was compared \
-         with the first. coracle is `coracle serve`, with a `[[proxy]]` in its configuration; nginx has one worker and a pool of connections that is \
+         with the first. coracle is `coracle serve`, with a `[[proxy]]` in its configuration; nginx has \
+         one worker and a pool of connections that is \
          large enough, HAProxy one thread and `http-reuse always`; all three say for whom they ask \
          (`X-Forwarded-For`, `-Proto`, `-Host`). The limits (`raw-…-proxy`) read nothing, and pass on bytes, each \
          connection to one of its own.",

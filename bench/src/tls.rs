@@ -1,4 +1,4 @@
-//! TLS: handshakes per CPU second of the server, full ones and resumed ones; and its CPU time per GiB that it sends.
+//! TLS: handshakes per CPU second of the server, full and resumed ones; and its CPU time per GiB that it sends.
 //!
 //! TLS 1.3, X25519, AES-128-GCM and a certificate for ECDSA on P-256, for all: the client offers nothing else.
 
@@ -122,8 +122,8 @@ pub fn run(options: &Options, tls: &Tls) -> io::Result<()> {
 
     let mut report = Report::new("tls", "TLS: handshakes, and what is sent");
     report.add(&format!(
-        "TLS 1.3 with X25519, AES-128-GCM and a certificate for ECDSA on P-256, for all: the client (rustls on ring) \
-         offers nothing else, and every connection was checked for it. The server has one core and the load \
+        "TLS 1.3 with X25519, AES-128-GCM and a certificate for ECDSA on P-256, for all: the client (rustls on \
+         ring) offers nothing else, and every connection was checked for it. The server has one core and the load \
          another. Minimum / median of the repetitions. coracle is `coracle serve`, built with ring and, as \
          `coracle-aws-lc-…`, with aws-lc-rs; nginx has one worker, on OpenSSL, and sends the same files. A \
          handshake is a new connection: the handshake, one request for a page of 13 bytes together with the end \
@@ -131,7 +131,8 @@ pub fn run(options: &Options, tls: &Tls) -> io::Result<()> {
         tls.count
     ));
     report.heading("Handshakes");
-    report.add("Server CPU microseconds per handshake: full ones, and those with the ticket of an earlier one; and how \
+    report.add(
+        "Server CPU microseconds per handshake: full ones, and those with the ticket of an earlier one; and how \
          many of them a CPU second of the server is enough for (medians).",
     );
     report.add(&handshakes(&full, &resumed, tls.count));

@@ -1,4 +1,4 @@
-//! The client of the loads that speak TLS: one version, one suite, one curve, so that all servers do the same work.
+//! The client of the loads that speak TLS: one version, one suite, one curve, so that all servers do the same.
 //!
 //! It knows the server's certificate, and compares it. The signature of the handshake it checks now and then: that
 //! costs a client more than signing costs the server, and the load has to keep the server busy.

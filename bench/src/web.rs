@@ -2,8 +2,9 @@
 //! `coracle hello`.
 //!
 //! There is no echo in nginx, and its `stream` module's `return` reads no request. So where a connection, and not
-//! what is said on it, is measured, they answer a short request with a short page, which is their trade; what they
-//! do more than an echo server is to read some 30 bytes of request and write some 150 of answer. None of them logs.
+//! what is said on it, is measured, they answer a short request with a short page, which is their trade; what
+//! they do more than an echo server is to read some 30 bytes of request and write some 150 of answer. None of
+//! them logs.
 
 use std::net::SocketAddr;
 use std::num::NonZero;

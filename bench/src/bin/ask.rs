@@ -8,8 +8,8 @@
 //! ```text
 //! cargo run --release --bin ask -- --connect 127.0.0.1:8080 --connections 64 --pipelined 16 --seconds 3
 //! ```
-//! For a reverse proxy, `--serve ADDRESS` makes it the server behind it as well, on the same ring: one process at both
-//! ends is cheaper than two that share a core. That end answers every request with the same page.
+//! For a reverse proxy, `--serve ADDRESS` makes it the server behind it as well, on the same ring: one process at
+//! both ends is cheaper than two that share a core. That end answers every request with the same page.
 //!
 //! ```text
 //!  connections 0 … N-1 ──► proxy ──► those it makes, as many as it likes: places N …

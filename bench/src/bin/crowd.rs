@@ -5,8 +5,8 @@
 //!  /publish                          ├──► subscriber 1       everybody has got this one
 //!                                    └──► …     /subscribe
 //! ```
-//! A server that loses one, or mixes up their order, has failed. With `--in-flight N`, there are N on their way. Like
-//! `ping`, it runs on io_uring with everything that makes a client cheap, and spins rather than sleep.
+//! A server that loses one, or mixes up their order, has failed. With `--in-flight N`, there are N on their way.
+//! Like `ping`, it runs on io_uring with everything that makes a client cheap, and spins rather than sleep.
 //!
 //! ```text
 //! cargo run --release --bin crowd -- --connect 127.0.0.1:8080 --subscribers 2000

@@ -1,13 +1,13 @@
 //! `pour`: a large answer over TLS 1.3, again and again on a few connections, every byte compared.
 //!
-//! It takes what is there of one connection after the other, and never sleeps: a client that sleeps has to be woken,
-//! and the server would pay for that.
+//! It takes what is there of one connection after the other, and never sleeps: a client that sleeps has to be
+//! woken, and the server would pay for that.
 //!
 //! ```text
 //! cargo run --release --bin pour -- --connect 127.0.0.1:8443 --certificate cert.pem --path /10240.bin
 //! ```
-//! Prints one line of JSON ([`LoadReport`]), in which an operation is a byte. It talks to loopback only, and always
-//! for a bounded time.
+//! Prints one line of JSON ([`LoadReport`]), in which an operation is a byte. It talks to loopback only, and
+//! always for a bounded time.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

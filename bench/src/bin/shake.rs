@@ -1,7 +1,7 @@
 //! `shake`: handshakes of TLS 1.3. Connect, shake hands, one request, its answer, close; all of it checked.
 //!
-//! In batches, as `knock`: the first flights of a batch go out together, so that the server always finds several to
-//! answer. With the second flight goes a short request; its answer shows that the server has finished too. With
+//! In batches, as `knock`: the first flights of a batch go out together, so that the server always finds several
+//! to answer. With the second flight goes a short request; its answer shows that the server has finished too. With
 //! `--resume`, each connection goes on with the session of an earlier one, by a ticket of its own.
 //!
 //! ```text

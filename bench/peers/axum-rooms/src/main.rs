@@ -1,8 +1,8 @@
-//! WebSockets on axum and a current-thread runtime: whoever is at `/subscribe` is told what is said at `/publish`, by
-//! tokio's broadcast channel.
+//! WebSockets on axum and a current-thread runtime: whoever is at `/subscribe` is told what is said at `/publish`,
+//! by tokio's broadcast channel.
 //!
-//! Fast settings: a message is not copied (its bytes are shared), and a task that finds several messages sends them
-//! together; small segments are not delayed.
+//! Fast settings: a message is not copied (its bytes are shared), and a task that finds several messages sends
+//! them together; small segments are not delayed.
 //!
 //! ```text
 //! cargo run --release -p axum-rooms -- --listen 127.0.0.1:8080
