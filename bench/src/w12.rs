@@ -89,11 +89,12 @@ pub fn run(options: &Options, w12: &W12) -> io::Result<()> {
     let mut report = Report::new("w12", "W12: WebSocket fan-out");
     report.add(&format!(
         "One WebSocket publishes messages of {} bytes, {} others are told each of them; the next is published \
-         when everybody has got the one before, or the one so many before it. Server CPU microseconds per message and \
-         subscriber, minimum / median of the repetitions. The server has one core and the load another; everybody \
-         was told everything, in order, and every byte was compared. `coracle-…` tells a room, which encodes a \
-         message once; axum has a task for each subscriber, on tokio's current-thread runtime, which gets the \
-         messages by tokio's broadcast channel, and flushes when it has sent all there are.",
+         when everybody has got the one before, or the one so many before it. Server CPU microseconds per \
+         message and subscriber, minimum / median of the repetitions. The server has one core and the load \
+         another; everybody was told everything, in order, and every byte was compared. `coracle-…` tells a \
+         room, which encodes a message once; axum has a task for each subscriber, on tokio's current-thread \
+         runtime, which gets the messages by tokio's broadcast channel, and flushes when it has sent all \
+         there are.",
         w12.bytes, w12.subscribers
     ));
     report.add(&measured.overview());
