@@ -20,13 +20,21 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Asks once for `path`, by the same request that the load will make.
+    /// Asks once, by the same request that the load will make.
     ///
     /// # Errors
     /// When the answer is not 200, or does not tell its length.
     pub fn probe(server: SocketAddr, request: &[u8]) -> io::Result<Answer> {
         let mut stream = TcpStream::connect(server)?;
         stream.set_read_timeout(Some(LIMIT_ANSWER))?;
+        Answer::ask(&mut stream, request)
+    }
+
+    /// The same on a connection that is there, and stays.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> io::Result<Answer> {
         stream.write_all(request)?;
         let mut bytes = Vec::new();
         loop {

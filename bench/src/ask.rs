@@ -1,6 +1,7 @@
 //! How `ask` is started, and what it is to ask for.
 
 use std::io;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use crate::affinity::pinned;
@@ -43,6 +44,22 @@ pub fn run(
     amount: Amount,
 ) -> io::Result<LoadReport> {
     start(pinned(core, &program("ask")), server, connections, question, amount)
+}
+
+/// The same through a proxy, whose server behind it is `ask` as well, at this address: for the short page.
+///
+/// # Errors
+/// Likewise.
+pub fn through(
+    proxy: &Server,
+    core: usize,
+    behind: SocketAddr,
+    connections: u32,
+    amount: Amount,
+) -> io::Result<LoadReport> {
+    let mut ask = pinned(core, &program("ask"));
+    ask.args(["--serve", &behind.to_string()]);
+    start(ask, proxy, connections, &Question::hello(1), amount)
 }
 
 /// The same in bursts, on a core of the server's: it stands still while they are sent.

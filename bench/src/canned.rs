@@ -3,7 +3,7 @@
 use crate::ask::request;
 
 /// The same 13 bytes as everybody's, with the fields that everybody sends.
-const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\ncontent-type: text/plain; charset=utf-8\r\n\
+pub const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\ncontent-type: text/plain; charset=utf-8\r\n\
                       date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nHello, World!";
 /// As many answers as are ever sent at once.
 const LIMIT_ANSWERS: usize = 64;

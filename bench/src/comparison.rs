@@ -24,7 +24,7 @@ pub struct Column {
 /// What was measured of all candidates.
 pub struct Comparison<'a> {
     /// The quantity that varies, such as `connections`.
-    varies: &'static str,
+    varies: String,
     columns: &'a [Column],
     rows: Vec<Row<'a>>,
 }
@@ -38,8 +38,8 @@ struct Row<'a> {
 
 impl<'a> Comparison<'a> {
     /// A comparison in which `varies` varies, and each repetition yields a figure for each of `columns`.
-    pub fn new(varies: &'static str, columns: &'a [Column]) -> Comparison<'a> {
-        Comparison { varies, columns, rows: Vec::new() }
+    pub fn new(varies: impl Into<String>, columns: &'a [Column]) -> Comparison<'a> {
+        Comparison { varies: varies.into(), columns, rows: Vec::new() }
     }
 
     /// Measures `candidates`, in turns, at one value of the quantity.
@@ -71,7 +71,7 @@ impl<'a> Comparison<'a> {
     pub fn overview(&self) -> String {
         let values = self.values();
         let headings = values.iter().map(u32::to_string);
-        let mut table = Table::new(&[vec![self.varies.into()], headings.collect()].concat());
+        let mut table = Table::new(&[vec![self.varies.clone()], headings.collect()].concat());
         for name in self.names() {
             let mut cells = vec![name.to_owned()];
             for &value in &values {
@@ -123,17 +123,21 @@ impl<'a> Comparison<'a> {
         rows.filter_map(remark).collect()
     }
 
-    /// The median of one figure of one candidate.
+    /// One figure of one candidate.
+    pub fn summary(&self, name: &str, value: u32, column: usize) -> Option<Summary> {
+        self.rows.iter().find(|row| row.is(name, value))?.summary(column)
+    }
+
+    /// Its median.
     pub fn median(&self, name: &str, value: u32, column: usize) -> Option<f64> {
-        let row = self.rows.iter().find(|row| row.is(name, value))?;
-        Some(row.summary(column)?.median)
+        Some(self.summary(name, value, column)?.median)
     }
 
     /// A chart for each of `columns`: its minima, over the quantity that varies.
     pub fn figure(&self, title: &str, columns: &[(usize, Scale)]) -> Figure {
         let chart = |&(column, y_scale): &(usize, Scale)| Chart {
             title: format!("{} (minimum)", self.columns[column].heading),
-            x_label: self.varies.into(),
+            x_label: self.varies.clone(),
             y_scale,
             lines: self.names().into_iter().map(|name| self.line(name, column)).collect(),
         };
@@ -151,8 +155,8 @@ impl<'a> Comparison<'a> {
     }
 
     /// The quantity that varies.
-    pub fn varies(&self) -> &'static str {
-        self.varies
+    pub fn varies(&self) -> &str {
+        &self.varies
     }
 
     /// Every value at which something was measured, once.

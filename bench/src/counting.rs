@@ -56,12 +56,24 @@ fn steps(
     connections: u32,
 ) -> io::Result<f64> {
     let mut more = vec!["--connections".to_owned(), connections.to_string()];
-    if let Place::BothEnds(_, address) = place {
+    if let Place::BothEnds(_, address) | Place::WebBothEnds(_, address) = place {
         more.extend(["--serve".to_owned(), address.to_string()]);
-        // An operation is two messages, and stepping is slow.
-        more.extend(["--warmup", "300", "--count", "1000"].map(str::to_owned));
     }
-    if let Place::Web(_) = place {
+    // Stepping is slow: an operation is two messages, or reads and writes two heads of each.
+    match place {
+        Place::BothEnds(..) => {
+            more.extend(["--warmup", "300", "--count", "1000"].map(str::to_owned))
+        }
+        Place::WebBothEnds(..) => {
+            // As many on each connection.
+            let count = (3 * connections).to_string();
+            more.extend(
+                ["--warmup", &connections.to_string(), "--count", &count].map(str::to_owned),
+            );
+        }
+        _ => {}
+    }
+    if let Place::Web(_) | Place::WebBothEnds(..) = place {
         more.push("--web".to_owned());
     }
     run_steps(options, candidate, &more)

@@ -37,3 +37,21 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let time = unsafe { time.assume_init() };
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
+
+/// User plus system time of the children of this process that have ended and were waited for.
+///
+/// # Errors
+/// The system's; there is no reason for one.
+pub fn children_cpu_time() -> io::Result<Duration> {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: writes one rusage to `usage`.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above succeeded, so it has written `usage`.
+    let usage = unsafe { usage.assume_init() };
+    let time = |it: libc::timeval| {
+        Duration::from_secs(it.tv_sec as u64) + Duration::from_micros(it.tv_usec as u64)
+    };
+    Ok(time(usage.ru_utime) + time(usage.ru_stime))
+}

@@ -7,12 +7,18 @@ use std::process::Command;
 use crate::programs::{BENCH, c_version, output};
 
 /// Crates whose versions matter to the reader.
-const CRATES: [&str; 16] = [
+const CRATES: [&str; 22] = [
     "io-uring",
     "rustix",
     "tokio",
     "tokio-util",
     "hyper",
+    "h2",
+    "rustls",
+    "ring",
+    "aws-lc-rs",
+    "tokio-tungstenite",
+    "tungstenite",
     "may",
     "may_minihttp",
     "actix-web",
@@ -73,8 +79,11 @@ fn processor() -> String {
 }
 
 fn crates() -> String {
-    let lock = fs::read_to_string(Path::new(BENCH).join("Cargo.lock")).unwrap_or_default();
-    let found = CRATES.iter().filter_map(|name| Some(format!("{name} {}", locked(&lock, name)?)));
+    // What only the program `coracle` has is in the lock file of the repository.
+    let locks = ["Cargo.lock", "../Cargo.lock"]
+        .map(|path| fs::read_to_string(Path::new(BENCH).join(path)).unwrap_or_default());
+    let version = |name: &str| locks.iter().find_map(|lock| locked(lock, name));
+    let found = CRATES.iter().filter_map(|name| Some(format!("{name} {}", version(name)?)));
     found.collect::<Vec<_>>().join(", ")
 }
 
@@ -94,15 +103,21 @@ fn c_libraries() -> String {
 
 /// The servers of others that are installed.
 fn programs() -> String {
-    let version = |command: &mut Command| {
+    let said = |command: &mut Command| {
         let output = command.output().ok()?;
         // nginx tells it to stderr.
         let text = [output.stdout, output.stderr].concat();
-        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+        Some(String::from_utf8_lossy(&text).into_owned())
     };
+    let first_line = |text: String| text.lines().next().map(str::to_owned);
+    let nginx = said(Command::new("/usr/sbin/nginx").arg("-V")).map(|text| {
+        let told = |line: &&str| line.contains("nginx version") || line.contains("OpenSSL");
+        text.lines().filter(told).collect::<Vec<_>>().join(", ")
+    });
     let found = [
-        version(Command::new("/usr/sbin/nginx").arg("-v")),
-        version(Command::new("/usr/sbin/haproxy").arg("-v")),
+        nginx,
+        said(Command::new("/usr/sbin/haproxy").arg("-v")).and_then(first_line),
+        said(Command::new("h2load").arg("--version")).and_then(first_line),
     ];
     let found: Vec<String> = found.into_iter().flatten().collect();
     if found.is_empty() { "none".into() } else { found.join(", ") }

@@ -38,6 +38,8 @@ pub enum Place {
     Web(usize),
     /// On a core of its own, always busy, and also the server at this address, behind a proxy.
     BothEnds(usize, SocketAddr),
+    /// The same with a reverse proxy of HTTP (`ask`).
+    WebBothEnds(usize, SocketAddr),
 }
 
 /// The result of one run of `ping`. Every answer counted here was compared with what was sent.
@@ -99,6 +101,9 @@ pub fn run(
         Place::Web(core) => {
             return ask::run(server, core, connections, &Question::hello(1), amount);
         }
+        Place::WebBothEnds(core, behind) => {
+            return ask::through(server, core, behind, connections, amount);
+        }
         Place::Core(core)
         | Place::Lockstep(core)
         | Place::Burst(core)
@@ -106,7 +111,7 @@ pub fn run(
     };
     let mut ping = pinned(core, &program("ping"));
     match place {
-        Place::Core(_) | Place::Web(_) => {}
+        Place::Core(_) | Place::Web(_) | Place::WebBothEnds(..) => {}
         Place::Lockstep(_) => {
             ping.arg("--lockstep");
         }

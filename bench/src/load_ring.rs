@@ -2,13 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use io_uring::cqueue::CompletionQueue;
 use io_uring::squeue::SubmissionQueue;
-use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, Submitter, opcode, squeue};
 use rustix::net::sockopt;
 
@@ -21,16 +21,29 @@ pub const SUBMISSIONS: u32 = 4096;
 const COMPLETIONS: u32 = 32 * 1024;
 /// The buffer group of the receives.
 pub const GROUP: u16 = 0;
+/// A place without a descriptor.
+const NOBODY: RawFd = -1;
 /// How long to spin for an answer before sleeping.
 const LIMIT_SPIN: Duration = Duration::from_micros(500);
 /// `user_data` of a failed send is the connection's with this bit; that of a receive is the connection's.
 pub const SEND: u64 = 1 << 32;
+
+/// `user_data` of a connection that has come.
+pub const ACCEPT: u64 = 1 << 33;
 
 /// A ring to which these sockets are known by their places.
 ///
 /// # Errors
 /// The kernel does not have what it takes.
 pub fn open(sockets: &[TcpStream]) -> io::Result<IoUring> {
+    open_with_room(sockets, 0)
+}
+
+/// The same with room for so many more behind them ([`Submissions::put`]).
+///
+/// # Errors
+/// Likewise.
+pub fn open_with_room(sockets: &[TcpStream], room: usize) -> io::Result<IoUring> {
     let ring = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
@@ -39,7 +52,8 @@ pub fn open(sockets: &[TcpStream]) -> io::Result<IoUring> {
         .setup_no_sqarray()
         .setup_cqsize(COMPLETIONS)
         .build(SUBMISSIONS)?;
-    let descriptors: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+    let nobody = std::iter::repeat_n(NOBODY, room);
+    let descriptors: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).chain(nobody).collect();
     ring.submitter().register_files(&descriptors)?;
     Ok(ring)
 }
@@ -86,6 +100,26 @@ impl<'ring> Submissions<'ring> {
     /// Those of a ring.
     pub fn new(submitter: Submitter<'ring>, queue: SubmissionQueue<'ring>) -> Submissions<'ring> {
         Submissions { submitter, queue }
+    }
+
+    /// Accepts what comes from now on, without a place yet ([`ACCEPT`]). It may end: say it again then.
+    pub fn accept(&mut self, listener: &TcpListener) {
+        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd()))
+            .flags(libc::SOCK_CLOEXEC)
+            .build()
+            .user_data(ACCEPT);
+        // SAFETY: it points at nothing; the address of the peer is not asked for.
+        unsafe { self.push(&accept) };
+    }
+
+    /// Puts a connection into a place, or takes it out of there.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn put(&mut self, index: u32, socket: Option<&TcpStream>) -> io::Result<()> {
+        let descriptor = socket.map_or(NOBODY, AsRawFd::as_raw_fd);
+        self.submitter.register_files_update(index, &[descriptor])?;
+        Ok(())
     }
 
     /// Receives on a connection from now on, into the buffers of [`GROUP`].

@@ -16,7 +16,7 @@ const PEERS: [&str; 8] = [
     "axum-files",
 ];
 /// The programs of this package; not `bench`, which is running.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 17] = [
     "raw-epoll",
     "raw-epoll-called",
     "raw-epoll-proxy",
@@ -31,6 +31,9 @@ const PROGRAMS: [&str; 14] = [
     "hold",
     "steps",
     "calls",
+    "shake",
+    "pour",
+    "crowd",
 ];
 
 /// Where this workspace lives.
@@ -53,6 +56,11 @@ pub fn program(name: &str) -> PathBuf {
 /// The program `coracle` of the repository, built or not.
 pub fn coracle() -> PathBuf {
     Path::new(BENCH).join("../target/release/coracle")
+}
+
+/// The same with its cryptography by aws-lc-rs in the place of ring, built or not.
+pub fn coracle_aws_lc() -> PathBuf {
+    Path::new(BENCH).join("../target/aws-lc-rs/release/coracle")
 }
 
 /// The repository's example that echoes on the loop alone, built or not.
@@ -115,6 +123,18 @@ pub fn build_coracle() -> io::Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(&root).args(["build", "--release", "--quiet", "--package", "coracle"]);
     run(cargo.args(["--example", "11_lent_receives", "--target-dir", "target"]))
+}
+
+/// Builds the program `coracle` with its cryptography by aws-lc-rs. In a directory of its own: features of one are
+/// features of all that are built beside it.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_coracle_aws_lc() -> io::Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(Path::new(BENCH).join("..")).args(["build", "--release", "--quiet"]);
+    cargo.args(["--package", "coracle-cli", "--features", "aws-lc-rs"]);
+    run(cargo.args(["--target-dir", "target/aws-lc-rs"]))
 }
 
 /// Builds `peers/SOURCE` against the C library `library`, which Debian's `package` brings.

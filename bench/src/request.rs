@@ -12,7 +12,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 /// What web servers are set up to say.
 pub const BODY: &str = "hello, world\n";
 /// What `coracle hello` says.
-const OUR_BODY: &str = "Hello, World!";
+pub const OUR_BODY: &str = "Hello, World!";
 /// How many loopback addresses clients use.
 const SOURCES: u32 = 200;
 

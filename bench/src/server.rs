@@ -203,3 +203,11 @@ impl Drop for Server {
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
+
+/// The same for the server behind a proxy. An address of its own: no connection to 127.0.0.1 takes its port.
+///
+/// # Errors
+/// When there is none.
+pub fn free_address_behind() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0))?.local_addr()
+}

@@ -67,11 +67,12 @@ fn calls(
     let mut strace = Command::new("strace")
         .args(["--follow-forks", "--summary-only", "--summary-columns=calls,name", "--output"])
         .arg(&table)
-        .args(["--attach", &server.pid().to_string()])
+        // Which of several processes does the work is not known.
+        .args(server.pids().iter().flat_map(|pid| ["--attach".into(), pid.to_string()]))
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run strace: {error}")))?;
-    wait_until_attached(&mut strace)?;
+    wait_until_attached(&mut strace, server.pids().len())?;
     let report = load::run(server, place, connections, Amount::Count(count));
     let settled = server.settle();
     kill_process(Pid::from_child(&strace), Signal::INT)?;
@@ -83,16 +84,17 @@ fn calls(
     Ok(parse(&text))
 }
 
-/// strace says "Process 123 attached" once it counts.
-fn wait_until_attached(strace: &mut Child) -> io::Result<()> {
+/// strace says "Process 123 attached" for each once it counts.
+fn wait_until_attached(strace: &mut Child, processes: usize) -> io::Result<()> {
     let stderr = strace.stderr.take().expect("stderr is piped");
-    let mut line = String::new();
-    BufReader::new(stderr).read_line(&mut line)?;
-    if line.contains("attached") {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("strace cannot attach: {}", line.trim())))
+    let mut lines = BufReader::new(stderr).lines();
+    for _ in 0..processes {
+        let line = lines.next().transpose()?.unwrap_or_default();
+        if !line.contains("attached") {
+            return Err(io::Error::other(format!("strace cannot attach: {}", line.trim())));
+        }
     }
+    Ok(())
 }
 
 fn parse(table: &str) -> BTreeMap<String, u64> {

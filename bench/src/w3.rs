@@ -7,7 +7,7 @@
 //! A message passes the proxy twice: two receives and two sends are one operation.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use clap::Args;
 
@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::plot::Scale;
 use crate::programs::{self, program};
 use crate::report::Report;
-use crate::server::Server;
+use crate::server::{Server, free_address_behind};
 
 /// `select` cannot watch descriptors from 1,024 on, a proxied connection has two, and some are the proxy's own.
 const LIMIT_SELECT: u32 = 500;
@@ -65,7 +65,7 @@ pub fn run(options: &Options, w3: &W3) -> io::Result<()> {
         programs::build_workspace()?;
         programs::build_coracle()?;
     }
-    let upstream = upstream()?;
+    let upstream = free_address_behind()?;
     let place = Place::BothEnds(options.load_core, upstream);
     let (candidates, mut skipped) = available(candidates(options, upstream), &w3.only);
 
@@ -103,11 +103,6 @@ pub fn run(options: &Options, w3: &W3) -> io::Result<()> {
     report.list(&skipped);
     let charts = [(0, Scale::Linear), (5, Scale::Log)];
     report.write(&options.out(), &measured.figure("W3: echo through a proxy, one core", &charts))
-}
-
-/// Where the server behind the proxy will be. An address of its own: no connection to 127.0.0.1 takes its port.
-fn upstream() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0))?.local_addr()
 }
 
 fn candidates(options: &Options, upstream: SocketAddr) -> Vec<Candidate> {

@@ -1,8 +1,6 @@
 //! W5: files of 1 KiB to 10 MiB, which are in memory already: CPU per request, and per GiB.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -14,6 +12,7 @@ use crate::options::Options;
 use crate::plot::Scale;
 use crate::programs::{self, program};
 use crate::report::Report;
+use crate::scratch::Scratch;
 use crate::server::Server;
 use crate::table::Table;
 use crate::web::nginx_files;
@@ -53,32 +52,6 @@ const COLUMNS: [Column; 8] = [
 /// From this size on, what is sent costs more than the answering.
 const LARGE_KIBIBYTES: u32 = 1024;
 
-/// The files, in a directory that goes with this.
-struct Site(PathBuf);
-
-impl Site {
-    fn new(kibibytes: &[u32]) -> io::Result<Site> {
-        let path = std::env::temp_dir().join(format!("coracle-bench-site-{}", std::process::id()));
-        fs::create_dir_all(&path)?;
-        let site = Site(path);
-        for &size in kibibytes {
-            let bytes: Vec<u8> = (0..size as usize * 1024).map(|at| (at % 251) as u8).collect();
-            fs::write(site.0.join(name(size)), bytes)?;
-        }
-        Ok(site)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn name(kibibytes: u32) -> String {
-    format!("{kibibytes}.bin")
-}
-
 /// Measures all candidates and writes the report.
 ///
 /// # Errors
@@ -88,16 +61,17 @@ pub fn run(options: &Options, w5: &W5) -> io::Result<()> {
         programs::build_workspace()?;
         programs::build_coracle()?;
     }
-    let site = Site::new(&w5.kibibytes)?;
-    let (candidates, skipped) = available(candidates(&site.0), &w5.only);
+    let site = Scratch::new("site")?;
+    let (candidates, skipped) = available(candidates(site.path()), &w5.only);
     let all: Vec<&Candidate> = candidates.iter().collect();
     let mut measured = Comparison::new("KiB", &COLUMNS);
     for &size in &w5.kibibytes {
         eprintln!("w5: {size} KiB");
+        let file = site.write_kibibytes(size)?;
         measured.measure(options, size, &all, |candidate| {
             let server = Server::start(candidate, options.server_core)?;
             let body_bytes = u64::from(size) * 1024;
-            let question = Question { path: format!("/{}", name(size)), pipelined: 1, body_bytes };
+            let question = Question { path: format!("/{file}"), pipelined: 1, body_bytes };
             let amount = Amount::Time { warmup: w5.warmup, seconds: w5.seconds };
             let report = ask::run(&server, options.load_core, w5.connections, &question, amount)?;
             let [cpu, per_second, server_busy, load_busy, p50, p99, _] = report.figures();
@@ -145,8 +119,7 @@ fn against_nginx(measured: &Comparison<'_>) -> String {
     table.markdown()
 }
 
-fn candidates(site: &Path) -> Vec<Candidate> {
-    let site = site.to_str().expect("a directory of ours has a plain name");
+fn candidates(site: &str) -> Vec<Candidate> {
     let coracle = |name, backend| {
         let arguments = ["serve", site, "--threads", "1", "--backend", backend];
         Candidate::new(name, Kind::Coracle, programs::coracle()).arguments(&arguments)

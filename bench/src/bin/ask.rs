@@ -8,26 +8,37 @@
 //! ```text
 //! cargo run --release --bin ask -- --connect 127.0.0.1:8080 --connections 64 --pipelined 16 --seconds 3
 //! ```
+//! For a reverse proxy, `--serve ADDRESS` makes it the server behind it as well, on the same ring: one process at
+//! both ends is cheaper than two that share a core. That end answers every request with the same page.
+//!
+//! ```text
+//!  connections 0 … N-1 ──► proxy ──► those it makes, as many as it likes: places N …
+//! ```
 //! Prints one line of JSON ([`LoadReport`]). It talks to loopback only, and always for a bounded time.
 
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use harness::answer::Answer;
 use harness::ask::request;
+use harness::behind::{self, Heads};
 use harness::buffer_ring::BufferRing;
+use harness::canned::ANSWER;
+use harness::listen::listen;
 use harness::load::LoadReport;
-use harness::load_ring::{self, GROUP, SEND, Submissions, check_loopback, fault, prepared};
+use harness::load_ring::{self, ACCEPT, GROUP, SEND, Submissions, check_loopback, fault, prepared};
 use harness::snapshot::Snapshot;
 use harness::stage;
 use hdrhistogram::Histogram;
 use io_uring::cqueue::{self, CompletionQueue};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
 /// A receive buffer is as large as what comes at once, up to this.
 const LIMIT_BUFFER_BYTES: usize = 64 * 1024;
@@ -35,6 +46,11 @@ const LIMIT_BUFFER_BYTES: usize = 64 * 1024;
 const LIMIT_BUFFERS_BYTES: usize = 16 << 20;
 /// One answer in this many has its latency recorded.
 const SAMPLE: u64 = 8;
+/// A proxy may have so many connections for each of ours, at the most, and some more.
+const LIMIT_BEHIND_EACH: usize = 2;
+const LIMIT_BEHIND_MORE: usize = 64;
+/// What a proxy makes of a request, about.
+const BEHIND_BYTES: usize = 512;
 
 #[derive(Parser)]
 #[command(about = "HTTP requests over loopback; prints one line of JSON")]
@@ -72,6 +88,9 @@ struct Arguments {
     /// Stop the watched processes while the requests of a round are sent, and time the answering alone.
     #[arg(long, requires = "watch")]
     burst: bool,
+    /// Answer here whatever is asked: the server behind a reverse proxy.
+    #[arg(long, conflicts_with_all = ["burst"])]
+    serve: Option<SocketAddr>,
     /// Report the processor time of these processes too (the server's).
     #[arg(long, value_delimiter = ',')]
     watch: Vec<u32>,
@@ -93,7 +112,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> io::Result<LoadReport> {
     check_loopback(arguments.connect)?;
     let request = request(&arguments.path);
-    let answer = Answer::probe(arguments.connect, &request)?;
+    let listener = arguments.serve.map(|at| listen(at, SocketFlags::NONBLOCK)).transpose()?;
+    let (answer, behind) = match &listener {
+        Some(listener) => behind::probe(listener, arguments.connect, &request)?,
+        None => (Answer::probe(arguments.connect, &request)?, Vec::new()),
+    };
     if arguments.body_bytes.is_some_and(|bytes| bytes != answer.body().len() as u64) {
         let found = answer.body().len();
         return Err(io::Error::other(format!("the body of an answer has {found} bytes")));
@@ -104,10 +127,15 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
     let requests = request.repeat(arguments.pipelined as usize);
     // Declared before the ring, so that it is dropped after it.
     let buffers;
-    let mut ring = load_ring::open(&sockets)?;
+    let room = match listener {
+        Some(_) => sockets.len() * LIMIT_BEHIND_EACH + LIMIT_BEHIND_MORE,
+        None => 0,
+    };
+    let mut ring = load_ring::open_with_room(&sockets, room)?;
+    let least = if listener.is_some() { BEHIND_BYTES } else { 256 };
     let at_once = answer.len() * arguments.pipelined as usize;
-    let buffer_bytes = at_once.next_power_of_two().clamp(256, LIMIT_BUFFER_BYTES);
-    let enough = (2 * sockets.len()).next_power_of_two();
+    let buffer_bytes = at_once.next_power_of_two().clamp(least, LIMIT_BUFFER_BYTES);
+    let enough = (2 * sockets.len() + room).next_power_of_two();
     let count = enough.clamp(64, LIMIT_BUFFERS_BYTES / buffer_bytes) as u16;
     buffers = BufferRing::register(&ring.submitter(), GROUP, count, buffer_bytes as u32)?;
 
@@ -122,6 +150,8 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         requests,
         pipelined: arguments.pipelined,
         answer,
+        behind: std::iter::repeat_with(|| None).take(room).collect(),
+        listener,
         starved: Vec::new(),
         remaining: arguments.stages.first().copied().or(arguments.count).unwrap_or(u64::MAX),
         outstanding: 0,
@@ -129,11 +159,25 @@ fn run(arguments: &Arguments) -> io::Result<LoadReport> {
         answering: Duration::ZERO,
         latency: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds"),
     };
+    load.begin_behind(behind)?;
     let report = load.measure(completions, arguments)?;
     for socket in &sockets {
         socket.shutdown(Shutdown::Both)?;
     }
+    if let Some(listener) = &load.listener {
+        // The ring holds it for a while; the next one wants to listen there.
+        rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?;
+    }
+    for far in load.behind.iter().flatten() {
+        let _ = far.socket.shutdown(Shutdown::Both); // the proxy may have closed it
+    }
     Ok(report)
+}
+
+/// A connection that a proxy has made to us.
+struct Far {
+    socket: TcpStream,
+    heads: Heads,
 }
 
 #[derive(Clone)]
@@ -155,6 +199,9 @@ struct Load<'ring> {
     requests: Vec<u8>,
     pipelined: u32,
     answer: Answer,
+    /// The other end of a proxy: its connections, whose places follow those of ours.
+    behind: Vec<Option<Far>>,
+    listener: Option<TcpListener>,
     /// Connections whose receive ended because no buffer was free.
     starved: Vec<u32>,
     /// Requests that may still be sent.
@@ -234,12 +281,80 @@ impl Load<'_> {
         Ok(begin.until(&end, self.connections.len(), self.answer.len(), &self.latency))
     }
 
+    /// Begins to be the server behind a proxy, with connections that were made already.
+    fn begin_behind(&mut self, sockets: Vec<TcpStream>) -> io::Result<()> {
+        if let Some(listener) = &self.listener {
+            self.submissions.accept(listener);
+        }
+        sockets.into_iter().try_for_each(|socket| self.add_behind(socket))
+    }
+
+    fn add_behind(&mut self, socket: TcpStream) -> io::Result<()> {
+        let Some(place) = self.behind.iter().position(Option::is_none) else {
+            return Err(io::Error::other("the proxy makes more and more connections"));
+        };
+        let index = (self.connections.len() + place) as u32;
+        self.submissions.put(index, Some(&socket))?;
+        self.behind[place] = Some(Far { socket, heads: Heads::default() });
+        self.submissions.receive(index);
+        Ok(())
+    }
+
+    /// A connection that the proxy has made.
+    #[cold]
+    fn accepted(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
+        let result = completion.result();
+        if result < 0 {
+            return Err(fault(0, "cannot accept", result));
+        }
+        // SAFETY: the kernel has just made it, and says it once.
+        let socket = TcpStream::from(unsafe { OwnedFd::from_raw_fd(result) });
+        self.add_behind(prepared(socket)?)?;
+        if let (false, Some(listener)) = (cqueue::more(completion.flags()), &self.listener) {
+            self.submissions.accept(listener);
+        }
+        Ok(())
+    }
+
+    /// Answers what has come from the proxy, or forgets a connection that it has closed.
+    #[inline]
+    fn behind(&mut self, index: u32, completion: &cqueue::Entry) -> io::Result<()> {
+        let (place, result) = (index as usize - self.connections.len(), completion.result());
+        let Some(far) = &mut self.behind[place] else { return Ok(()) };
+        if result > 0 {
+            let id = cqueue::buffer_select(completion.flags()).expect("data comes in a buffer");
+            let requests = far.heads.count(self.buffers.bytes(id, result as usize));
+            self.buffers.recycle(id);
+            for _ in 0..requests {
+                // SAFETY: it is the program's own text.
+                unsafe { self.submissions.send(index, ANSWER.as_bytes()) };
+            }
+            if !cqueue::more(completion.flags()) {
+                self.submissions.receive(index);
+            }
+        } else if result == -Errno::NOBUFS.raw_os_error() {
+            self.starved.push(index);
+        } else {
+            self.submissions.put(index, None)?;
+            self.behind[place] = None;
+        }
+        Ok(())
+    }
+
     #[inline]
     fn complete(&mut self, completion: &cqueue::Entry, now: u64) -> io::Result<()> {
         let (token, result) = (completion.user_data(), completion.result());
         let index = token as u32;
+        if token == ACCEPT {
+            return self.accepted(completion);
+        }
+        let is_far = index as usize >= self.connections.len();
         if token & SEND != 0 {
-            return Err(fault(index, "cannot send", result));
+            // To a proxy that has closed meanwhile: whom that was for will not be answered, and tell.
+            return if is_far { Ok(()) } else { Err(fault(index, "cannot send", result)) };
+        }
+        if is_far {
+            return self.behind(index, completion);
         }
         if result > 0 {
             let id = cqueue::buffer_select(completion.flags()).expect("data comes in a buffer");

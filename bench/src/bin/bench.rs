@@ -12,8 +12,12 @@
 //! cargo run --release -- w9                        handlers that wait
 //! cargo run --release -- w10                       two loops against one
 //! cargo run --release -- w11                       a clock beside handlers that block
+//! cargo run --release -- w12                       WebSocket fan-out
 //! cargo run --release -- w13                       worker pools
 //! cargo run --release -- w14                       a few active among many idle
+//! cargo run --release -- tls                       handshakes, and what is sent by TLS
+//! cargo run --release -- h2                        a short page over HTTP/2
+//! cargo run --release -- proxy                     a short page through a reverse proxy
 //! cargo run --release -- slowloris                 one client among ten thousand that drip
 //! cargo run --release -- slow-reader               the memory of a stream nobody reads fast
 //! cargo run --release -- hook                      hooks: the echo, blocking clients, calls outside coroutines
@@ -25,10 +29,13 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use harness::h2::{self, H2};
 use harness::hook::{self, Hook};
 use harness::options::Options;
+use harness::proxy::{self, Proxy};
 use harness::slow_reader::{self, SlowReader};
 use harness::slowloris::{self, Slowloris};
+use harness::tls::{self, Tls};
 use harness::w1::{self, W1};
 use harness::w2::{self, W2};
 use harness::w3::{self, W3};
@@ -41,6 +48,7 @@ use harness::w8::{self, W8};
 use harness::w9::{self, W9};
 use harness::w10::{self, W10};
 use harness::w11::{self, W11};
+use harness::w12::{self, W12};
 use harness::w13::{self, W13};
 use harness::w14::{self, W14};
 use rustix::process::{getpid, set_child_subreaper};
@@ -78,10 +86,18 @@ enum Work {
     W10(W10),
     /// A clock beside handlers that write to SQLite: how many ticks are kept.
     W11(W11),
+    /// WebSocket fan-out: CPU per message and subscriber.
+    W12(W12),
     /// Worker pools: jobs per second, CPU per job.
     W13(W13),
     /// A few active connections among many idle ones, on each backend; threads beside loops.
     W14(W14),
+    /// TLS: handshakes per CPU second, and CPU per GiB that is sent.
+    Tls(Tls),
+    /// A short page over HTTP/2: CPU per request.
+    H2(H2),
+    /// A short page through a reverse proxy: its CPU per request, system calls, instructions.
+    Proxy(Proxy),
     /// A stream nobody reads fast: the peak of the server's memory.
     SlowReader(SlowReader),
     /// One client among ten thousand that drip: its latency.
@@ -96,7 +112,7 @@ enum Work {
 }
 
 /// The names of the works.
-const ALL: [&str; 16] = [
+const ALL: [&str; 20] = [
     "w1",
     "w2",
     "w3",
@@ -108,8 +124,12 @@ const ALL: [&str; 16] = [
     "w9",
     "w10",
     "w11",
+    "w12",
     "w13",
     "w14",
+    "tls",
+    "h2",
+    "proxy",
     "slow-reader",
     "slowloris",
     "hook",
@@ -143,8 +163,12 @@ fn run(options: &Options, work: &Work) -> io::Result<()> {
         Work::W9(work) => w9::run(options, work),
         Work::W10(work) => w10::run(options, work),
         Work::W11(work) => w11::run(options, work),
+        Work::W12(work) => w12::run(options, work),
         Work::W13(work) => w13::run(options, work),
         Work::W14(work) => w14::run(options, work),
+        Work::Tls(work) => tls::run(options, work),
+        Work::H2(work) => h2::run(options, work),
+        Work::Proxy(work) => proxy::run(options, work),
         Work::Slowloris(work) => slowloris::run(options, work),
         Work::SlowReader(work) => slow_reader::run(options, work),
         Work::Hook(work) => hook::run(options, work),

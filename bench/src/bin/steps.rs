@@ -45,7 +45,7 @@ struct Arguments {
     #[arg(long, value_enum, conflicts_with = "serve")]
     knock: Option<Kind>,
     /// Count per request of HTTP (`ask`).
-    #[arg(long, conflicts_with_all = ["serve", "knock"])]
+    #[arg(long, conflicts_with = "knock")]
     web: bool,
     /// Run the load on this core.
     #[arg(long, default_value_t = 1)]

@@ -91,6 +91,7 @@ const FENCED: &[(&str, &str)] = &[
     ("bench/src/single_step.rs", "ptrace(2)"),
     ("bench/src/bin/ping.rs", "sends what it owns"),
     ("bench/src/bin/ask.rs", "sends what it owns"),
+    ("bench/src/bin/crowd.rs", "sends what it owns"),
     ("bench/src/bin/raw_http_uring.rs", "the limit server"),
     ("bench/src/raw_uring.rs", "the limit server"),
     ("bench/src/w6/parked.rs", "may's spawn is unsafe"),
