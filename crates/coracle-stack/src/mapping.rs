@@ -209,9 +209,9 @@ fn page_size() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// From one slot to the next: an odd number of pages, for which one is left free. A processor keeps what it knows of
-/// a page where the low bits of the page's number say; if all first pages had these in common, they would compete for
-/// a few places out of thousands (W6: a switch among a thousand takes 5 ns instead of 8).
+/// From one slot to the next: an odd number of pages, for which one is left free. A processor keeps what it knows
+/// of a page where the low bits of the page's number say; if all first pages had these in common, they would
+/// compete for a few places out of thousands (W6: a switch among a thousand takes 5 ns instead of 8).
 fn stride(size: StackSize) -> usize {
     GUARD_BYTES + size.bytes() + page_size()
 }
