@@ -299,6 +299,17 @@ enum Buffered {
     More,
 }
 
+/// Whether a connection has ended, for whatever reason.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
 fn cut_off() -> io::Error {
     let text = "the connection ended in the middle of a body";
     io::Error::new(io::ErrorKind::UnexpectedEof, text)

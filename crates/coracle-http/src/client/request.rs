@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::client::Client;
-use super::link::Link;
+use super::link::{Link, is_gone};
 use super::place::Place;
 use super::pools::Pooled;
 use super::upload::{Source, Upload};
@@ -375,28 +375,20 @@ impl RequestBuilder {
         }
     }
 
-    /// A connection that is there, as far as that can be known.
     fn connection(&self, place: &Place) -> Result<Pooled, Failure> {
-        loop {
-            let conn = self.client.keeping().get(place).map_err(|error| {
-                let hopeless = coracle_coro::is_cancelled(&error)
-                    || matches!(
-                        error.kind(),
-                        io::ErrorKind::Unsupported
-                            | io::ErrorKind::QuotaExceeded
-                            | io::ErrorKind::TimedOut
-                            | io::ErrorKind::InvalidInput
-                            | io::ErrorKind::InvalidData // it is somebody else
-                    );
-                let again = if hopeless { Again::Never } else { Again::Later };
-                Failure { error, again }
-            })?;
-            // What cannot be asked twice is not asked on a connection that may be gone.
-            if !conn.used || conn.is_alive(!self.is_repeatable()) {
-                return Ok(conn);
-            }
-            conn.discard();
-        }
+        self.client.keeping().get(place, !self.is_repeatable()).map_err(|error| {
+            let hopeless = coracle_coro::is_cancelled(&error)
+                || matches!(
+                    error.kind(),
+                    io::ErrorKind::Unsupported
+                        | io::ErrorKind::QuotaExceeded
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::InvalidData // it is somebody else
+                );
+            let again = if hopeless { Again::Never } else { Again::Later };
+            Failure { error, again }
+        })
     }
 
     fn write_head(&self, out: &mut Vec<u8>, url: &Url) {
@@ -538,10 +530,10 @@ impl RequestBuilder {
 
     /// The request could not be sent: perhaps the server has said why, and gone.
     fn look_for_refusal(&self, mut conn: Pooled, error: io::Error) -> Result<Answer, Failure> {
-        let gone =
-            matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
         let mut headers = Headers::new();
-        if gone && let Ok(facts) = self.receive_head(&mut conn, None, &mut headers) {
+        if is_gone(&error)
+            && let Ok(facts) = self.receive_head(&mut conn, None, &mut headers)
+        {
             let facts = Facts { keep_alive: false, ..facts };
             return self.answer(conn, facts, headers, None);
         }
@@ -550,14 +542,7 @@ impl RequestBuilder {
 
     /// No answer has come: whether it is worth another try.
     fn failed(&self, conn: Pooled, error: io::Error) -> Failure {
-        let gone = matches!(
-            error.kind(),
-            io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::ConnectionAborted
-                | io::ErrorKind::BrokenPipe
-        );
-        let again = match gone && self.is_repeatable() && !conn.is_answering() {
+        let again = match is_gone(&error) && self.is_repeatable() && !conn.is_answering() {
             true if conn.used => Again::AtOnce,
             true => Again::Later,
             false => Again::Never,

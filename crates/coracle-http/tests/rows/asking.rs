@@ -1,13 +1,14 @@
 //! The client: what it sends, what it takes, and what becomes of what goes wrong.
 
 use crate::harness::Harness;
-use crate::peers::{Script, listening, run, scripted};
+use crate::peers::{Script, deaf, held, listening, run, scripted};
 use coracle_coro::sleep;
 use coracle_http::client::{Client, Settings};
 use coracle_http::{
     App, Body, Headers, IntoResponse, Method, Redirect, Request, Response, Status, streaming,
 };
-use coracle_net::Address;
+use coracle_loop::Loop;
+use coracle_net::{Address, ConnHandle};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::rc::Rc;
@@ -517,4 +518,27 @@ pub(crate) fn j12_method_of_the_answer_is_that_of_the_request(h: &Harness) {
         assert_eq!(client.head(&url(&address, "/")).send().unwrap().bytes().unwrap(), b"");
         assert_eq!(client.get(&url(&address, "/")).send().unwrap().text().unwrap(), "ok");
     });
+}
+
+/// Each client has its own idea of how long, on the same loop.
+pub(crate) fn j12_idle_connections_are_closed_by_their_own_time(h: &Harness) {
+    let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (address, held) =
+        held(h, vec![Script::answer(good).then(""), Script::answer(good).then("")]);
+    let clients = run(h, move || {
+        [3600, 1].map(|seconds| {
+            let idle_timeout = Duration::from_secs(seconds);
+            let client = Client::with(Settings { idle_timeout, ..patient() }).unwrap();
+            assert_eq!(client.get(&url(&address, "/")).send().unwrap().text().unwrap(), "ok");
+            client
+        })
+    });
+    let (lp, held) = (h.lp.clone(), Rc::clone(&held));
+    h.run_until(&held, move |held| !is_open(&lp, &held.borrow()[1]));
+    assert!(is_open(&h.lp, &held.borrow()[0]), "the other has an hour");
+    drop(clients);
+}
+
+fn is_open(lp: &Loop, conn: &ConnHandle) -> bool {
+    conn.with(lp, |_| ()).is_some()
 }

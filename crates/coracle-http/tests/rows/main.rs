@@ -152,6 +152,7 @@ suite! {
             j12_compressed_answers_are_decoded,
             j12_connections_are_bounded_and_waited_for,
             j12_method_of_the_answer_is_that_of_the_request,
+            j12_idle_connections_are_closed_by_their_own_time,
         }
         proxying::{
             j15_request_is_handed_on_and_its_connection_kept,
@@ -161,6 +162,7 @@ suite! {
             j15_heads_are_cleaned_both_ways,
             j15_answers_that_are_none_are_a_502,
             j15_answer_that_breaks_off_is_cut,
+            j15_half_read_answer_is_nobody_elses,
             j15_upstream_that_is_not_there_is_a_502_or_another,
             j15_only_what_may_be_is_tried_again,
             j15_what_takes_too_long_is_a_504,
@@ -283,7 +285,10 @@ suite! {
         }
     }
     real: {
-        proxying::{ j15_without_descriptors_requests_fail_and_others_go_on }
+        proxying::{
+            j15_without_descriptors_requests_fail_and_others_go_on,
+            j15_body_where_there_is_none_is_not_the_next_answer,
+        }
     }
     sim: {
         total::{ j4_requests_in_time_go_on }
