@@ -387,6 +387,16 @@ pub(crate) fn j12_what_takes_too_long_is_an_error(h: &Harness) {
     });
 }
 
+pub(crate) fn j12_upload_that_is_not_taken_is_an_error(h: &Harness) {
+    let address = deaf(h);
+    run(h, move || {
+        let client = Client::with(Settings { body_timeout: 50 * MS, ..patient() }).unwrap();
+        // More than all buffers hold.
+        let sent = client.post(&url(&address, "/")).body(vec![b'x'; 10 << 20]).send();
+        assert_eq!(sent.expect_err("nobody takes it").kind(), ErrorKind::TimedOut);
+    });
+}
+
 pub(crate) fn j12_answers_have_limits(h: &Harness) {
     let address = listening(h, |req: &Request<'_>| -> Response {
         match req.path() {

@@ -343,6 +343,45 @@ pub(crate) fn j15_what_takes_too_long_is_a_504(h: &Harness) {
     assert_eq!(client.answer().status, 504);
 }
 
+pub(crate) fn j15_upload_that_is_not_taken_is_a_504(h: &Harness) {
+    let settings = Settings { body_timeout: 50 * MS, ..patient() };
+    let front = listening(h, with(&[&deaf(h)], settings));
+    run(h, move || {
+        let client = coracle_http::Client::new();
+        // More than all buffers hold.
+        let answer = client.post(&format!("http://{front}/")).body(vec![b'x'; 10 << 20]).send();
+        assert_eq!(answer.unwrap().status(), 504);
+    });
+}
+
+pub(crate) fn j15_answer_may_begin_before_the_upload_ends(h: &Harness) {
+    // It begins at once, and goes on for longer than a head may take.
+    let upstream = listening(
+        h,
+        streaming(|req: &Request<'_>| {
+            let mut body = req.owned_body_reader();
+            Body::stream(move |out| {
+                out.write_all(b"begin")?;
+                out.flush()?;
+                io::copy(&mut body, &mut io::sink())?;
+                for _ in 0..30 {
+                    sleep(10 * MS)?;
+                    out.write_all(b"more")?;
+                    out.flush()?;
+                }
+                Ok(())
+            })
+        }),
+    );
+    let settings = Settings { head_timeout: 30 * MS, ..patient() };
+    let client = Client::of(h, with(&[&upstream], settings));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.take_until("begin\r\n"), "5\r\nbegin\r\n");
+    client.send(vec![b'x'; 20_000]);
+    assert_eq!(client.chunks().len(), 30 * 4);
+}
+
 pub(crate) fn j15_nobody_to_ask_is_a_503(h: &Harness) {
     let upstream = listening(h, |_: &Request<'_>| "ahoy\n");
     let proxy = Rc::new(to(&[&upstream]));
