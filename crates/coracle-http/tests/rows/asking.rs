@@ -428,6 +428,17 @@ pub(crate) fn j12_body_waits_until_it_is_wanted(h: &Harness) {
     let (refusing, _) = scripted(h, vec![Script::answer(refuses).until("\r\n\r\n").open()]);
     let late = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let (silent, _) = scripted(h, vec![Script::answer(late).until("\r\n\r\nahoy")]);
+    // It says that it wants it in more pieces than there may be answers before the answer.
+    let script = Script::answer("HTTP/1.1 ").then(late);
+    let (dripping, held) = held(h, vec![script]);
+    let drip = Cell::new(0);
+    h.lp.every(MS, move |lp| {
+        let rest = b"100 Continue\r\nX-Long: not all of it comes at once, but byte by byte\r\n\r\n";
+        if let (Some(handle), Some(byte)) = (held.borrow().first(), rest.get(drip.get())) {
+            drip.set(drip.get() + 1);
+            handle.with(lp, |conn| conn.write_slice(&[*byte]));
+        }
+    });
     run(h, move || {
         let client = Client::with(Settings { continue_timeout: NEVER, ..patient() }).unwrap();
         for size in [4, 100_000] {
@@ -436,6 +447,8 @@ pub(crate) fn j12_body_waits_until_it_is_wanted(h: &Harness) {
         }
         let request = client.post(&url(&refusing, "/")).body("ahoy").expect_continue();
         assert_eq!(request.send().unwrap().status(), 417);
+        let request = client.post(&url(&dripping, "/")).body("ahoy\r\n\r\n").expect_continue();
+        assert_eq!(request.send().unwrap().text().unwrap(), "ok");
         // One that says nothing gets it after a moment.
         let client = Client::with(Settings { continue_timeout: 20 * MS, ..patient() }).unwrap();
         let request = client.post(&url(&silent, "/")).body("ahoy").expect_continue();
