@@ -271,15 +271,14 @@ impl RequestBuilder {
 
     /// Where else to ask, if the answer says so and it can be done.
     fn redirected(&self, answer: &Answer) -> io::Result<Option<Url>> {
-        let keeps_body = match answer.status().as_u16() {
-            301..=303 => self.becomes_get(answer.status()) || self.method.is_safe(),
-            307 | 308 => false,
-            _ => return Ok(None),
-        };
-        let Some(location) = answer.header("location") else { return Ok(None) };
-        if !keeps_body && matches!(self.body, Outgoing::Stream(..)) {
-            return Ok(None); // it cannot be sent again
+        let status = answer.status();
+        if !matches!(status.as_u16(), 301..=303 | 307 | 308) {
+            return Ok(None);
         }
+        if matches!(self.body, Outgoing::Stream(..)) && !self.becomes_get(status) {
+            return Ok(None); // its body cannot be sent again
+        }
+        let Some(location) = answer.header("location") else { return Ok(None) };
         let Some(url) = &self.url else { return Ok(None) };
         let joined = url.join(location).map_err(|error| {
             let text = format!("{url}: cannot follow the redirect: {error}");

@@ -240,6 +240,11 @@ pub(crate) fn j12_redirects_are_followed_by_their_rules(h: &Harness) {
         // A body that is gone cannot be sent again: the answer is the redirect.
         let request = client.post(&url(&address, "/307")).body_reader(&b"ahoy"[..]);
         assert_eq!(request.send().unwrap().status(), 307);
+        for (method, status, told) in [("GET", 302, 302), ("GET", 303, 200), ("POST", 301, 200)] {
+            let request = client.request(method, &url(&address, &format!("/{status}")));
+            let answer = request.body_reader(&b"ahoy"[..]).send().unwrap();
+            assert_eq!(answer.status(), told, "{method} {status}");
+        }
         let never = Client::with(Settings { limit_redirects: 0, ..patient() }).unwrap();
         assert_eq!(never.get(&url(&address, "/301")).send().unwrap().status(), 301);
     });
@@ -291,6 +296,20 @@ pub(crate) fn j12_end_of_a_body_is_found(h: &Harness) {
                 None => assert_eq!(read.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{text:?}"),
             }
         }
+    });
+}
+
+pub(crate) fn j12_body_that_breaks_off_stays_so(h: &Harness) {
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nahoy";
+    let (address, _) = scripted(h, vec![Script::answer(half)]);
+    run(h, move || {
+        let mut answer = client().get(&url(&address, "/")).send().unwrap();
+        let mut text = Vec::new();
+        for _ in 0..3 {
+            let error = answer.read_to_end(&mut text).expect_err("it has not come to its end");
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+        }
+        assert_eq!(text, b"ahoy");
     });
 }
 

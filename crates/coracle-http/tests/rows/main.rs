@@ -141,6 +141,7 @@ suite! {
             j12_redirects_are_followed_by_their_rules,
             j12_answers_that_can_be_read_in_two_ways_are_refused,
             j12_end_of_a_body_is_found,
+            j12_body_that_breaks_off_stays_so,
             j12_what_nobody_asked_for_ends_a_connection,
             j12_stale_connection_is_replaced,
             j12_only_what_may_be_is_tried_again,

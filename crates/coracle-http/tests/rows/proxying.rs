@@ -467,6 +467,7 @@ pub(crate) fn j15_client_that_is_gone_cancels_what_it_asked(h: &Harness) {
             note.set(true);
             result
         })
+        .into_response()
     });
     let proxy = Rc::new(to(&[&upstream]));
     let client = Client::of(h, Rc::clone(&proxy));
@@ -523,7 +524,6 @@ pub(crate) fn j15_websockets_pass(h: &Harness) {
             }
             Ok(())
         })
-        .into_response()
     });
     let proxy = Rc::new(to(&[&upstream]));
     let front = listening(h, Rc::clone(&proxy));
