@@ -98,11 +98,7 @@ impl Proxy {
 
     fn made(upstreams: Arc<[Upstream]>, settings: Settings) -> io::Result<Proxy> {
         settings.check()?;
-        let parsing = crate::Settings {
-            limit_header_bytes: settings.limit_header_bytes,
-            limit_headers: settings.limit_headers,
-            ..crate::Settings::default()
-        };
+        let parsing = settings.parsing();
         let pool = ConnPoolSettings {
             limit_connections: settings.limit_connections,
             limit_idle: settings.limit_idle,

@@ -167,13 +167,8 @@ impl Settings {
     /// # Errors
     /// `InvalidInput`, with the name of the setting and what is wrong with it.
     pub fn check(&self) -> io::Result<()> {
+        self.parsing().check()?;
         let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        if self.limit_headers == 0 || self.limit_headers > crate::h1::head::LIMIT_FIELDS {
-            return wrong("limit_headers is not between 1 and 256");
-        }
-        if self.limit_header_bytes < 64 || self.limit_header_bytes > 1 << 20 {
-            return wrong("limit_header_bytes is not between 64 and 1 MiB");
-        }
         if self.limit_attempts == 0 || self.limit_connections == 0 {
             return wrong("limit_attempts or limit_connections is 0: nobody could ever be asked");
         }
@@ -205,6 +200,15 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// What the parsers of the server are to let pass here.
+    pub(super) fn parsing(&self) -> crate::Settings {
+        crate::Settings {
+            limit_header_bytes: self.limit_header_bytes,
+            limit_headers: self.limit_headers,
+            ..crate::Settings::default()
+        }
     }
 }
 
