@@ -322,7 +322,8 @@ fn cut_off() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }
 
-fn now() -> Instant {
+/// By the clock of the loop.
+pub(crate) fn now() -> Instant {
     Loop::current().map_or_else(Instant::now, |lp| lp.now())
 }
 

@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::client::Client;
-use super::link::{Link, is_gone};
+use super::link::{Link, is_gone, now};
 use super::place::Place;
 use super::pools::Pooled;
 use super::upload::{Source, Upload};
@@ -11,7 +11,6 @@ use crate::h1::reply::{Facts, Incoming};
 use crate::{Headers, Method, Status};
 use base64::Engine;
 use bytes::Bytes;
-use coracle_loop::Loop;
 use coracle_net::Address;
 use serde::Serialize;
 use std::fmt;
@@ -240,8 +239,7 @@ impl RequestBuilder {
         match self.timeout {
             None => self.follow(None),
             Some(timeout) => {
-                let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
-                let deadline = now + timeout.min(crate::settings::LONGEST);
+                let deadline = now() + timeout.min(crate::settings::LONGEST);
                 coracle_coro::deadline(deadline, || self.follow(Some(deadline)))
             }
         }
