@@ -408,10 +408,7 @@ impl Flow {
     fn hand_on(mut self, begin: &[u8], out: &mut BodyWriter<'_>) -> io::Result<()> {
         out.write_all(begin)?;
         let (mut piece, body_timeout) = (vec![0; PIECE_BYTES], self.body_timeout);
-        loop {
-            let Flow { conn: Some(conn), incoming, trailers, parsing, .. } = &mut self else {
-                break;
-            };
+        while let Flow { conn: Some(conn), incoming, trailers, parsing, .. } = &mut self {
             if !conn.has_body(incoming, parsing, trailers) {
                 out.flush()?; // it may be long until there is more
             }
