@@ -191,8 +191,8 @@ impl Cgi {
         self
     }
 
-    /// How long a script may say nothing, 60 seconds unless set; its header has to be there in that time. It begins
-    /// anew with each piece of the body that the script gets. Then it is ended, and the answer is 504, or cut off.
+    /// How long a script may say nothing, 60 seconds unless set; its header has to be there in that time. That
+    /// begins anew with each piece of the body that it gets. Then it is ended, and the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Cgi {
         self.timeout = timeout;

@@ -209,8 +209,8 @@ impl FastCgi {
         self
     }
 
-    /// How long the server may say nothing, 60 seconds unless set; a header has to be there in that time. It begins
-    /// anew with each piece of the body that the server gets. Then the answer is 504, or cut off.
+    /// How long the server may say nothing, 60 seconds unless set; a header has to be there in that time. That
+    /// begins anew with each piece of the body that it gets. Then the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> FastCgi {
         self.timeout = timeout;
@@ -229,8 +229,8 @@ impl FastCgi {
         self
     }
 
-    /// How long a connection is kept that nobody needs, 5 seconds unless set, and twice that at the most. Each takes
-    /// a process of php-fpm.
+    /// How long a connection is kept that nobody needs, 5 seconds unless set, and twice that at most. Each takes a
+    /// process of php-fpm.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> FastCgi {
         self.keeping = keeping(self.keeping.pool.limit_connections, timeout);

@@ -29,7 +29,7 @@ struct Gateway {
 #[derive(Debug, Clone)]
 enum Kind {
     Cgi(Cgi),
-    FastCgi(FastCgi),
+    FastCgi(Box<FastCgi>),
 }
 
 impl Gateways {
@@ -155,7 +155,9 @@ pub(super) fn read(site: &config::Site, mistakes: &mut Mistakes, base: &Path) ->
                     let trimmed = path.trim_end_matches('/');
                     server = server.fallback(mounted(trimmed, files, Files::mounted_at));
                 }
-                let kind = |path: &str| Kind::FastCgi(mounted(path, server, FastCgi::mounted_at));
+                let kind = |path: &str| {
+                    Kind::FastCgi(Box::new(mounted(path, server, FastCgi::mounted_at)))
+                };
                 gateways.add(path, &directory, kind);
             }
             Ok(_) => {}
