@@ -17,8 +17,10 @@ pub(crate) mod script;
 pub(crate) mod variables;
 
 use crate::body_reader::BodyReader;
+use crate::client::link::now;
 use crate::files::Symlinks;
 use crate::files::open::Root;
+use crate::settings::LONGEST;
 use crate::{App, IntoResponse, Plan, Request, Response, Status};
 use coracle_coro::net::UnixStream;
 use coracle_coro::sync::Semaphore;
@@ -28,7 +30,7 @@ use coracle_loop::demux::Backend;
 use head::Style;
 use log_lines::LogLines;
 use process::{Process, Seat, Started};
-use relay::{Speaker, failed};
+use relay::{Patience, Speaker, failed};
 use script::{Script, Search};
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -189,8 +191,8 @@ impl Cgi {
         self
     }
 
-    /// How long a script may say nothing, 60 seconds unless set; its header has to be there in that time. Then it
-    /// is ended, and the answer is 504, or cut off.
+    /// How long a script may say nothing, 60 seconds unless set; its header has to be there in that time. That
+    /// begins anew with each piece of the body that it gets. Then it is ended, and the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Cgi {
         self.timeout = timeout;
@@ -263,16 +265,13 @@ impl Cgi {
     /// Starts a script, and all that goes with it.
     fn start(&self, req: &Request<'_>, script: &Script, name: &Rc<str>) -> io::Result<Running> {
         let seat = self.seat()?;
-        let body_bytes = match req.header("content-length") {
-            Some(length) => length.parse().ok(),
-            None => (!req.body().is_empty()).then_some(req.body().len() as u64),
-        };
-        let variables = variables(req, script, body_bytes, &self.telling);
+        let variables = variables(req, script, body_bytes(req), &self.telling);
         let words = if self.search_words { search_words(req) } else { Vec::new() };
         let file = script.file.clone();
         let (mut started, seat) =
             offload(move || launch(&file, words, variables).map(|started| (started, seat)))??;
-        let deadline = Instant::now() + self.run_limit;
+        let deadline = now() + self.run_limit.min(LONGEST);
+        let patience = Patience::new(self.timeout);
         let child = &mut started.child;
         let pipe = |end: Option<OwnedFd>| {
             UnixStream::from_descriptor(end.expect("it was started with three pipes"))
@@ -285,7 +284,8 @@ impl Cgi {
         let feeding = spawn({
             let (body, process, failure) =
                 (req.owned_body_reader(), Rc::clone(&process), Rc::clone(&failure));
-            move || match feed(body, stdin) {
+            let patience = patience.clone();
+            move || match feed(body, stdin, &patience) {
                 Err(error) if !is_cancelled(&error) => {
                     failure.replace(Some(error));
                     if let Some(lp) = Loop::current() {
@@ -306,7 +306,7 @@ impl Cgi {
             feeding: Some(feeding),
             logging: Some(logging),
             failure,
-            timeout: self.timeout,
+            patience,
             deadline,
         })
     }
@@ -368,6 +368,14 @@ pub(crate) fn plan(req: &Request<'_>, limit_body_bytes: Option<u64>) -> Plan {
         (false, limit) => {
             plan.limit_body_bytes(limit.unwrap_or(LIMIT_BUFFERED_BYTES).min(LIMIT_BUFFERED_BYTES))
         }
+    }
+}
+
+/// How long the body of a request is, if it has one: `CONTENT_LENGTH`.
+pub(crate) fn body_bytes(req: &Request<'_>) -> Option<u64> {
+    match req.header("content-length") {
+        Some(length) => length.parse().ok(),
+        None => (!req.body().is_empty()).then_some(req.body().len() as u64),
     }
 }
 
@@ -447,7 +455,11 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// Passes a body on until it ends, or the script wants no more. The error is the client's.
-fn feed(mut body: BodyReader<'static>, mut stdin: UnixStream) -> io::Result<()> {
+fn feed(
+    mut body: BodyReader<'static>,
+    mut stdin: UnixStream,
+    patience: &Patience,
+) -> io::Result<()> {
     let mut space = vec![0; PIECE_BYTES];
     loop {
         match body.read(&mut space)? {
@@ -456,6 +468,7 @@ fn feed(mut body: BodyReader<'static>, mut stdin: UnixStream) -> io::Result<()> 
                 if stdin.write_all(&space[..count]).is_err() {
                     return Ok(()); // it does not read on, and may say why
                 }
+                patience.feed();
             }
         }
     }
@@ -477,15 +490,15 @@ struct Running {
     logging: Option<JoinHandle<()>>,
     /// Why the body of the request did not come.
     failure: Rc<RefCell<Option<io::Error>>>,
-    timeout: Duration,
+    patience: Patience,
     /// When it has run long enough.
     deadline: Instant,
 }
 
 impl Read for Running {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let deadline = self.deadline.min(Instant::now() + self.timeout);
-        let read = coracle_coro::deadline(deadline, || self.stdout.read(into));
+        let Running { stdout, patience, .. } = self;
+        let read = patience.wait(Some(self.deadline), || stdout.read(into));
         if let (Ok(0) | Err(_), Some(failure)) = (&read, self.failure.take()) {
             return Err(failure);
         }
@@ -527,8 +540,8 @@ impl Speaker for Running {
         }
     }
 
-    fn timeout(&self) -> Duration {
-        self.timeout
+    fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     fn name(&self) -> &str {

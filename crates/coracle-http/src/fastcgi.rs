@@ -12,25 +12,27 @@ pub(crate) mod record;
 use crate::body_reader::BodyReader;
 use crate::cgi::head::Style;
 use crate::cgi::log_lines::LogLines;
-use crate::cgi::plan;
-use crate::cgi::relay::{self, Speaker, failed};
+use crate::cgi::relay::{self, Patience, Speaker, failed};
 use crate::cgi::script::{NoScript, Script, Search};
 use crate::cgi::variables::{Telling, variables};
+use crate::cgi::{body_bytes, plan};
+use crate::client::link::is_gone;
+use crate::client::place::{At, Place};
+use crate::client::pools::{Keeping, Pooled};
+use crate::client::stream::Stream;
 use crate::files::open::Root;
 use crate::files::{Symlinks, add_slash};
 use crate::{App, IntoResponse, Method, Plan, Request, Response};
-use coracle_coro::conn_pool::{ConnPool, ConnPoolSettings, PooledConn};
-use coracle_coro::net::{TcpStream, UnixStream};
-use coracle_coro::{JoinHandle, select, spawn};
-use coracle_loop::Loop;
+use coracle_coro::conn_pool::ConnPoolSettings;
+use coracle_coro::{JoinHandle, spawn};
+use coracle_net::Address;
 use record::{CONTENT_BYTES, Decoder, Ending, Event};
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::str::FromStr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection may take to be made.
@@ -69,7 +71,10 @@ const LIMIT_END: Duration = Duration::from_secs(1);
 /// Any thread; each loop has its own connections.
 #[derive(Clone)]
 pub struct FastCgi {
-    shared: Arc<Shared>,
+    root: Arc<Root>,
+    place: Place,
+    /// What its clones share.
+    keeping: Keeping,
     prefix: String,
     telling: Telling,
     search: Search,
@@ -80,51 +85,21 @@ pub struct FastCgi {
     fallback: Option<Arc<dyn App + Send + Sync>>,
 }
 
-/// What its clones share.
-#[derive(Debug, Clone)]
-struct Shared {
-    root: Arc<Root>,
-    address: ServerAddress,
-    limit_connections: usize,
-    idle_timeout: Duration,
-}
-
 /// Where a FastCGI server listens: `unix:/run/php/php-fpm.sock`, `127.0.0.1:9000`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ServerAddress {
-    Unix(PathBuf),
-    Tcp(String),
-}
-
-impl FromStr for ServerAddress {
-    type Err = io::Error;
-
-    fn from_str(text: &str) -> io::Result<ServerAddress> {
-        let path = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text));
-        if let Some(path) = path.filter(|path| !path.is_empty()) {
-            return Ok(ServerAddress::Unix(path.into()));
+fn place(text: &str) -> io::Result<Place> {
+    let path = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text));
+    let at = match (path, text.rsplit_once(':')) {
+        (Some(path), _) => format!("unix:{path}").parse::<Address>().ok().map(At::Address),
+        (None, Some((host, port))) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Some(At::Name(text.to_owned()))
         }
-        match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(ServerAddress::Tcp(text.to_owned()))
-            }
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "{text:?} is no address of a FastCGI server: write unix:/path or host:port"
-                ),
-            )),
-        }
-    }
-}
-
-impl fmt::Display for ServerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-            ServerAddress::Tcp(address) => f.write_str(address),
-        }
-    }
+        _ => None,
+    };
+    at.map(|at| Place { at, secure: None }).ok_or_else(|| {
+        let text =
+            format!("{text:?} is no address of a FastCGI server: write unix:/path or host:port");
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
 }
 
 impl FastCgi {
@@ -134,21 +109,16 @@ impl FastCgi {
     /// # Errors
     /// The address is none, or the directory cannot be opened.
     pub fn new(address: &str, directory: impl AsRef<Path>) -> io::Result<FastCgi> {
-        let (address, directory) = (address.parse()?, directory.as_ref());
+        let (place, directory) = (place(address)?, directory.as_ref());
         let root = Root::new(directory, Symlinks::default()).map_err(|error| {
             let path = directory.display();
             io::Error::new(error.kind(), format!("cannot run the scripts of {path}: {error}"))
         })?;
-        let shared = Shared {
-            root: Arc::new(root),
-            address,
-            limit_connections: LIMIT_CONNECTIONS,
-            idle_timeout: IDLE_TIMEOUT,
-        };
-        let telling =
-            Telling { document_root: Some(shared.root.path().to_owned()), ..Telling::default() };
+        let telling = Telling { document_root: Some(root.path().to_owned()), ..Telling::default() };
         Ok(FastCgi {
-            shared: Arc::new(shared),
+            root: Arc::new(root),
+            place,
+            keeping: keeping(LIMIT_CONNECTIONS, IDLE_TIMEOUT),
             prefix: String::new(),
             telling,
             search: Search {
@@ -239,8 +209,8 @@ impl FastCgi {
         self
     }
 
-    /// How long the server may say nothing, 60 seconds unless set; a header has to be there in that time. Then
-    /// the answer is 504, or cut off.
+    /// How long the server may say nothing, 60 seconds unless set; a header has to be there in that time. That
+    /// begins anew with each piece of the body that it gets. Then the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> FastCgi {
         self.timeout = timeout;
@@ -255,14 +225,15 @@ impl FastCgi {
     #[must_use]
     pub fn limit_connections(mut self, connections: usize) -> FastCgi {
         assert!(connections > 0, "without connections there are no answers");
-        Arc::make_mut(&mut self.shared).limit_connections = connections;
+        self.keeping = keeping(connections, self.keeping.pool.idle_timeout);
         self
     }
 
-    /// How long a connection is kept that nobody needs, 5 seconds unless set. Each takes a process of php-fpm.
+    /// How long a connection is kept that nobody needs, 5 seconds unless set, and twice that at most. Each takes a
+    /// process of php-fpm.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> FastCgi {
-        Arc::make_mut(&mut self.shared).idle_timeout = timeout;
+        self.keeping = keeping(self.keeping.pool.limit_connections, timeout);
         self
     }
 
@@ -275,14 +246,14 @@ impl FastCgi {
 
     /// The directory.
     pub fn directory(&self) -> &Path {
-        self.shared.root.path()
+        self.root.path()
     }
 
     /// What the path leads to.
     fn find(&self, req: &Request<'_>) -> Result<Script, NoScript> {
-        let mut script = self.search.find_for(req, &self.prefix, &self.shared.root)?;
+        let mut script = self.search.find_for(req, &self.prefix, &self.root)?;
         if let Some(there) = &self.root_there
-            && let Ok(below) = script.file.strip_prefix(self.shared.root.path())
+            && let Ok(below) = script.file.strip_prefix(self.root.path())
         {
             script.file = there.join(below);
         }
@@ -317,10 +288,7 @@ impl FastCgi {
 
     /// Sends the request.
     fn ask(&self, req: &Request<'_>, script: &Script, name: &Rc<str>) -> io::Result<Talk> {
-        let body_bytes = match req.header("content-length") {
-            Some(length) => length.parse().ok(),
-            None => (!req.body().is_empty()).then_some(req.body().len() as u64),
-        };
+        let body_bytes = body_bytes(req);
         let told = variables(req, script, body_bytes, &self.telling);
         let mut request = Vec::with_capacity(2048);
         record::begin(&mut request, true);
@@ -329,7 +297,6 @@ impl FastCgi {
         if !has_body {
             record::stdin(&mut request, b"");
         }
-        let pool = self.shared.pool()?;
         let is_safe = matches!(req.method(), Method::Get | Method::Head | Method::Options);
         let mut talk = Talk {
             name: Rc::clone(name),
@@ -342,12 +309,14 @@ impl FastCgi {
             ended: false,
             lines: LogLines::new(Rc::clone(name)),
             timeout: self.timeout,
+            patience: Patience::new(self.timeout),
             again: None,
         };
-        talk.send(&pool, &request)?;
-        let used = talk.connection.as_ref().is_some_and(|connection| connection.used.get());
+        let to = (self.keeping.clone(), self.place.clone());
+        talk.send(&to, &request)?;
+        let used = talk.connection.as_ref().is_some_and(|connection| connection.used);
         if used && is_safe && !has_body {
-            talk.again = Some((pool, request)); // it may be found closed
+            talk.again = Some((to, request)); // it may be found closed
         }
         if has_body {
             talk.feed(req.owned_body_reader())?;
@@ -368,128 +337,28 @@ impl App for FastCgi {
 
 impl fmt::Debug for FastCgi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (address, root) = (&self.shared.address, self.directory());
         f.debug_struct("FastCgi")
-            .field("address", address)
-            .field("root", &root)
+            .field("address", &self.place.to_string())
+            .field("root", &self.directory())
             .finish_non_exhaustive()
     }
 }
 
-// --- Connections ---------------------------------------------------------------------------------------
-
-/// A connection to the server.
-struct Connection {
-    stream: Stream,
-    /// Whether there was a request on it before.
-    used: Cell<bool>,
-}
-
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    fn connect(address: &ServerAddress) -> io::Result<Stream> {
-        match address {
-            ServerAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            ServerAddress::Tcp(address) => {
-                let stream = TcpStream::connect(address.as_str())?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-        }
-    }
-
-    fn try_clone(&self) -> io::Result<Stream> {
-        match self {
-            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
-            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
-        }
-    }
-
-    /// Whether nothing has come that nobody has asked for, nor the end.
-    fn is_quiet(&self) -> bool {
-        match self {
-            Stream::Unix(stream) => select! {
-                _ = stream.readable() => false,
-                default => true,
-            },
-            Stream::Tcp(stream) => select! {
-                _ = stream.readable() => false,
-                default => true,
-            },
-        }
-    }
-
-    fn read(&self, space: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => (&mut &*stream).read(space),
-            Stream::Tcp(stream) => (&mut &*stream).read(space),
-        }
-    }
-
-    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => (&mut &*stream).write_all(bytes),
-            Stream::Tcp(stream) => (&mut &*stream).write_all(bytes),
-        }
-    }
-}
-
-/// The pools of one loop.
-#[derive(Default)]
-struct Pools(RefCell<Vec<(Weak<Shared>, ConnPool<Connection>)>>);
-
-impl Shared {
-    /// The connections of this loop.
-    fn pool(self: &Arc<Self>) -> io::Result<ConnPool<Connection>> {
-        let lp = Loop::current().ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::Unsupported,
-                "FastCGI needs a loop: call this in a coroutine",
-            )
-        })?;
-        let pools = lp.extension(Pools::default);
-        let mut pools = pools.0.borrow_mut();
-        let ours =
-            |(owner, _): &&(Weak<Shared>, _)| std::ptr::eq(owner.as_ptr(), Arc::as_ptr(self));
-        if let Some((_, pool)) = pools.iter().find(ours) {
-            return Ok(pool.clone());
-        }
-        pools.retain(|(owner, _)| owner.strong_count() > 0);
-        let settings = ConnPoolSettings {
-            limit_connections: self.limit_connections,
-            limit_idle: self.limit_connections,
-            idle_timeout: self.idle_timeout,
-            ..ConnPoolSettings::default()
-        };
-        let address = self.address.clone();
-        let connect = move || {
-            let connected = coracle_coro::timeout(CONNECT_TIMEOUT, || Stream::connect(&address));
-            let stream = connected.map_err(|error| match coracle_coro::is_cancelled(&error) {
-                true => error,
-                false => {
-                    let text =
-                        format!("the FastCGI server at {address} cannot be reached: {error}");
-                    io::Error::new(error.kind(), text)
-                }
-            })?;
-            Ok(Connection { stream, used: Cell::new(false) })
-        };
-        let pool = ConnPool::with_check(settings, connect, |connection: &mut Connection| {
-            connection.stream.is_quiet()
-        })?;
-        pools.push((Arc::downgrade(self), pool.clone()));
-        Ok(pool)
-    }
+/// Connections of each loop.
+fn keeping(limit_connections: usize, idle_timeout: Duration) -> Keeping {
+    let pool = ConnPoolSettings {
+        limit_connections,
+        limit_idle: limit_connections,
+        idle_timeout,
+        ..ConnPoolSettings::default()
+    };
+    Keeping::new(pool, CONNECT_TIMEOUT, None)
 }
 
 /// A request that is being answered.
 struct Talk {
     name: Rc<str>,
-    connection: Option<PooledConn<Connection>>,
+    connection: Option<Pooled>,
     decoder: Decoder,
     /// What was received and not looked at.
     received: Vec<u8>,
@@ -502,48 +371,43 @@ struct Talk {
     ended: bool,
     lines: LogLines,
     timeout: Duration,
-    /// What is sent once more if the connection turns out to have been closed before.
-    again: Option<(ConnPool<Connection>, Vec<u8>)>,
+    patience: Patience,
+    /// What is sent once more, and where, if the connection turns out to have been closed before.
+    again: Option<((Keeping, Place), Vec<u8>)>,
 }
 
 impl Talk {
-    fn send(&mut self, pool: &ConnPool<Connection>, request: &[u8]) -> io::Result<()> {
-        let connection = coracle_coro::timeout(self.timeout, || pool.get())?;
-        let sent = coracle_coro::timeout(self.timeout, || connection.stream.write_all(request));
-        match sent {
-            Ok(()) => {}
-            Err(_) if connection.used.get() => {
+    fn send(&mut self, to: &(Keeping, Place), request: &[u8]) -> io::Result<()> {
+        let (keeping, place) = to;
+        loop {
+            // What cannot be asked twice is not asked on a connection that may be gone.
+            let connection = coracle_coro::timeout(self.timeout, || keeping.get(place, true))?;
+            match coracle_coro::timeout(self.timeout, || connection.stream.write_all(request)) {
+                Ok(()) => {
+                    self.connection = Some(connection);
+                    return Ok(());
+                }
                 // It was closed just now, and nobody has read all of the request.
-                connection.discard();
-                let connection = coracle_coro::timeout(self.timeout, || pool.get())?;
-                coracle_coro::timeout(self.timeout, || connection.stream.write_all(request))?;
-                self.connection = Some(connection);
-                return Ok(());
-            }
-            Err(error) => {
-                connection.discard();
-                return Err(error);
+                Err(_) if connection.used => connection.discard(),
+                Err(error) => {
+                    connection.discard();
+                    return Err(error);
+                }
             }
         }
-        self.connection = Some(connection);
-        Ok(())
     }
 
     /// Passes the body on, meanwhile.
     fn feed(&mut self, body: BodyReader<'static>) -> io::Result<()> {
         let Some(connection) = &self.connection else { return Ok(()) };
-        let stream = connection.stream.try_clone()?;
+        let (stream, patience) = (connection.stream.share()?, self.patience.clone());
         let (fed, failure) = (Rc::clone(&self.fed), Rc::clone(&self.failure));
-        self.feeding = Some(spawn(move || match feed(body, &stream) {
+        self.feeding = Some(spawn(move || match feed(body, &stream, &patience) {
             Ok(whole) => fed.set(whole),
             Err(error) if coracle_coro::is_cancelled(&error) => {}
             Err(error) => {
                 failure.replace(Some(error));
-                // Whoever waits for the answer is told: half a body is none.
-                let _ = match &stream {
-                    Stream::Unix(stream) => stream.close(),
-                    Stream::Tcp(stream) => stream.close(),
-                };
+                stream.close(); // whoever waits for the answer is told: half a body is none
             }
         }));
         Ok(())
@@ -557,17 +421,15 @@ impl Talk {
         let start = self.received.len();
         self.received.resize(start + PIECE_BYTES, 0);
         let space = &mut self.received[start..];
-        let read = coracle_coro::timeout(self.timeout, || connection.stream.read(space));
+        let read = self.patience.wait(None, || connection.stream.read(space));
         self.received.truncate(start + *read.as_ref().unwrap_or(&0));
         if let (Ok(0) | Err(_), Some(failure)) = (&read, self.failure.take()) {
             return Err(failure);
         }
         match (read, self.again.take()) {
             (Ok(1..), _) => Ok(()),
-            (Ok(0), Some((pool, request))) => self.send_again(&pool, &request),
-            (Err(error), Some((pool, request))) if is_reset(&error) => {
-                self.send_again(&pool, &request)
-            }
+            (Ok(0), Some((to, request))) => self.send_again(&to, &request),
+            (Err(error), Some((to, request))) if is_gone(&error) => self.send_again(&to, &request),
             (Ok(_), _) => Err(closed()),
             (Err(error), _) if error.kind() == io::ErrorKind::TimedOut => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the FastCGI server takes too long"))
@@ -576,11 +438,11 @@ impl Talk {
         }
     }
 
-    fn send_again(&mut self, pool: &ConnPool<Connection>, request: &[u8]) -> io::Result<()> {
+    fn send_again(&mut self, to: &(Keeping, Place), request: &[u8]) -> io::Result<()> {
         if let Some(connection) = self.connection.take() {
             connection.discard();
         }
-        self.send(pool, request)?;
+        self.send(to, request)?;
         self.receive()
     }
 
@@ -593,17 +455,13 @@ impl Talk {
                 let _ = coracle_coro::shield(LIMIT_END, || feeding.join());
             }
         }
-        if let Some(connection) = self.connection.take() {
-            connection.used.set(true);
-            if !(self.ended && self.fed.get() && self.received.is_empty()) {
+        if let Some(mut connection) = self.connection.take() {
+            let is_over = self.ended && self.received.is_empty() && self.decoder.is_between();
+            if !(connection.rest() && is_over && self.fed.get()) {
                 connection.discard();
             }
         }
     }
-}
-
-fn is_reset(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 impl Read for Talk {
@@ -674,8 +532,8 @@ impl Speaker for Talk {
         Ok(())
     }
 
-    fn timeout(&self) -> Duration {
-        self.timeout
+    fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     fn name(&self) -> &str {
@@ -694,7 +552,7 @@ impl Drop for Talk {
 }
 
 /// Passes a body on; whether all of it. The error is the client's.
-fn feed(mut body: BodyReader<'static>, stream: &Stream) -> io::Result<bool> {
+fn feed(mut body: BodyReader<'static>, stream: &Stream, patience: &Patience) -> io::Result<bool> {
     let mut space = vec![0; PIECE_BYTES.min(CONTENT_BYTES)];
     let mut out = Vec::with_capacity(PIECE_BYTES + 16);
     loop {
@@ -704,6 +562,7 @@ fn feed(mut body: BodyReader<'static>, stream: &Stream) -> io::Result<bool> {
         if stream.write_all(&out).is_err() {
             return Ok(false); // it does not read on, and may say why
         }
+        patience.feed();
         if count == 0 {
             return Ok(true);
         }

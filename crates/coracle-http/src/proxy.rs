@@ -23,7 +23,7 @@ pub use self::upstream::Upstream;
 use self::head::Framing;
 use self::tunnel::Tunnel;
 use self::upstream::InFlight;
-use crate::client::link::Link;
+use crate::client::link::{Link, is_gone};
 use crate::client::pools::{Keeping, Pooled};
 use crate::client::upload::{Source, Upload};
 use crate::h1::reply::{End, Facts, Incoming};
@@ -102,11 +102,7 @@ impl Proxy {
 
     fn made(upstreams: Arc<[Upstream]>, settings: Settings) -> io::Result<Proxy> {
         settings.check()?;
-        let parsing = crate::Settings {
-            limit_header_bytes: settings.limit_header_bytes,
-            limit_headers: settings.limit_headers,
-            ..crate::Settings::default()
-        };
+        let parsing = settings.parsing();
         let pool = ConnPoolSettings {
             limit_connections: settings.limit_connections,
             limit_idle: settings.limit_idle,
@@ -219,7 +215,6 @@ impl Proxy {
         }
     }
 
-    /// A connection that is there, as far as that can be known.
     fn connection(
         &self,
         upstream: &Upstream,
@@ -244,14 +239,7 @@ impl Proxy {
             };
             return Ok(Connection::Own(Box::new(link.map_err(unreachable)?)));
         }
-        loop {
-            let conn = self.keeping.get(place).map_err(unreachable)?;
-            // What cannot be asked twice is not asked on a connection that may be gone.
-            if !conn.used || conn.is_alive(!repeatable) {
-                return Ok(Connection::Kept(conn));
-            }
-            conn.discard();
-        }
+        self.keeping.get(place, !repeatable).map(Connection::Kept).map_err(unreachable)
     }
 
     /// Sends a request whose head was put together, and waits for the head of the answer.
@@ -266,9 +254,13 @@ impl Proxy {
         if req.stream.is_none() {
             conn.out.extend_from_slice(req.body());
             let facts = coracle_coro::timeout(settings.head_timeout, || match conn.send() {
+                Ok(()) => conn.receive_head(method, parsing, headers),
                 // Perhaps it has said why before it went.
-                Err(error) if !is_gone(&error) => Err(error),
-                _ => conn.receive_head(method, parsing, headers),
+                Err(error) if is_gone(&error) => {
+                    let facts = conn.receive_head(method, parsing, headers)?;
+                    Ok(Facts { keep_alive: false, ..facts })
+                }
+                Err(error) => Err(error),
             });
             return (facts, None);
         }
@@ -297,7 +289,7 @@ impl Proxy {
     #[allow(clippy::too_many_arguments)] // it is called in one place
     fn answer(
         &self,
-        mut conn: Connection,
+        conn: Connection,
         req: &Request<'_>,
         facts: Facts,
         mut headers: Headers,
@@ -326,6 +318,7 @@ impl Proxy {
         let incoming = Incoming::new(facts.end, u64::MAX)
             .map_err(|refusal| Failure::of_upstream(crate::client::link::wrong(refusal), false))?;
         let mut flow = Flow {
+            conn: Some(conn),
             incoming,
             trailers: Headers::new(),
             told: wants_trailers.then(Trailers::new),
@@ -333,47 +326,41 @@ impl Proxy {
             body_timeout: self.settings.body_timeout,
             upload,
             reusable,
-            in_flight,
+            _in_flight: in_flight,
         };
         if facts.end == End::None {
-            flow.end(conn);
+            flow.end();
             if req.method() == Method::Head && !has_length {
                 response.set_body(Body::stream(|_| Ok(()))); // its length is not known
             }
             return Ok(response);
         }
         let mut begin = Vec::new();
-        match flow.begin(&mut conn, &mut begin) {
-            Ok(true) => {
-                let told = flow.told.take().filter(|_| !flow.trailers.is_empty());
-                let fields = trailers::allowed(&flow.trailers);
-                flow.end(conn);
-                match told {
-                    // They follow chunks, which a body is sent in that has no length.
-                    Some(told) => {
-                        told.set(fields);
-                        response.set_body(Body::stream(move |out| out.write_all(&begin)));
-                        response = response.with_trailers(told);
-                    }
-                    None => response.set_body(begin),
+        let is_whole = flow.begin(&mut begin);
+        if is_whole.map_err(|error| Failure::of_upstream(error, false))? {
+            let told = flow.told.take().filter(|_| !flow.trailers.is_empty());
+            let fields = trailers::allowed(&flow.trailers);
+            flow.end();
+            match told {
+                // They follow chunks, which a body is sent in that has no length.
+                Some(told) => {
+                    told.set(fields);
+                    response.set_body(Body::stream(move |out| out.write_all(&begin)));
+                    response = response.with_trailers(told);
                 }
+                None => response.set_body(begin),
             }
-            Ok(false) => {
-                let len = flow.incoming.len();
-                if let Some(told) = flow.told.as_ref().filter(|_| len.is_none()) {
-                    response = response.with_trailers(told.clone());
-                }
-                let write = move |out: &mut BodyWriter<'_>| flow.hand_on(conn, &begin, out);
-                response.set_body(match len {
-                    Some(len) => Body::stream_exact(len, write),
-                    None => Body::stream(write),
-                });
-            }
-            Err(error) => {
-                conn.discard();
-                return Err(Failure::of_upstream(error, false));
-            }
+            return Ok(response);
         }
+        let len = flow.incoming.len();
+        if let Some(told) = flow.told.as_ref().filter(|_| len.is_none()) {
+            response = response.with_trailers(told.clone());
+        }
+        let write = move |out: &mut BodyWriter<'_>| flow.hand_on(&begin, out);
+        response.set_body(match len {
+            Some(len) => Body::stream_exact(len, write),
+            None => Body::stream(write),
+        });
         Ok(response)
     }
 }
@@ -400,8 +387,11 @@ fn switch(
     Ok(response)
 }
 
-/// A body on its way from an upstream to the client.
+/// A body on its way from an upstream to the client. Its connection is closed if it does not come to its end:
+/// the rest of it is not the answer to the next request.
 struct Flow {
+    /// Until the end.
+    conn: Option<Connection>,
     incoming: Incoming,
     trailers: Headers,
     /// Where they are told to a client that wants them.
@@ -410,13 +400,13 @@ struct Flow {
     body_timeout: Duration,
     upload: Option<Upload>,
     reusable: bool,
-    in_flight: InFlight,
+    _in_flight: InFlight,
 }
 
 impl Flow {
     /// Takes what has come of it, and waits for the rest if that is little; true if that is all.
-    fn begin(&mut self, conn: &mut Link, begin: &mut Vec<u8>) -> io::Result<bool> {
-        let (incoming, trailers) = (&mut self.incoming, &mut self.trailers);
+    fn begin(&mut self, begin: &mut Vec<u8>) -> io::Result<bool> {
+        let Flow { conn: Some(conn), incoming, trailers, .. } = self else { return Ok(true) };
         if conn.take_body(incoming, &self.parsing, trailers, begin, JOIN_BYTES)? {
             return Ok(true);
         }
@@ -435,44 +425,43 @@ impl Flow {
     }
 
     /// The body is over: its connection may be used by the next.
-    fn end(self, mut conn: Connection) {
-        let sent = self.upload.is_none_or(|upload| upload.answered());
-        if !(conn.rest() && self.reusable && sent) {
+    fn end(mut self) {
+        let sent = self.upload.take().is_none_or(|upload| upload.answered());
+        if let Some(mut conn) = self.conn.take()
+            && !(conn.rest() && self.reusable && sent)
+        {
             conn.discard();
         }
-        drop(self.in_flight);
     }
 
-    fn hand_on(
-        mut self,
-        mut conn: Connection,
-        begin: &[u8],
-        out: &mut BodyWriter<'_>,
-    ) -> io::Result<()> {
+    fn hand_on(mut self, begin: &[u8], out: &mut BodyWriter<'_>) -> io::Result<()> {
         out.write_all(begin)?;
-        let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            let (incoming, trailers) = (&mut self.incoming, &mut self.trailers);
-            if !conn.has_body(incoming, &self.parsing, trailers) {
+        let (mut piece, body_timeout) = (vec![0; PIECE_BYTES], self.body_timeout);
+        while let Flow { conn: Some(conn), incoming, trailers, parsing, .. } = &mut self {
+            if !conn.has_body(incoming, parsing, trailers) {
                 out.flush()?; // it may be long until there is more
             }
-            let count = coracle_coro::timeout(self.body_timeout, || {
-                conn.read_body(incoming, &self.parsing, trailers, &mut piece)
-            });
-            match count {
-                Ok(0) => break,
-                Ok(count) => out.write_all(&piece[..count])?,
-                Err(error) => {
-                    conn.discard();
-                    return Err(error);
-                }
+            let count = coracle_coro::timeout(body_timeout, || {
+                conn.read_body(incoming, parsing, trailers, &mut piece)
+            })?;
+            if count == 0 {
+                break;
             }
+            out.write_all(&piece[..count])?;
         }
         if let Some(told) = &self.told {
             told.set(trailers::allowed(&self.trailers));
         }
-        self.end(conn);
+        self.end();
         Ok(())
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            conn.discard();
+        }
     }
 }
 
@@ -554,17 +543,6 @@ impl Failure {
 fn unavailable() -> Response {
     let text = "there is no server behind this one that can be asked now\n";
     (Status::SERVICE_UNAVAILABLE, text).into_response().with_header("retry-after", "5")
-}
-
-/// Whether a connection has ended, for whatever reason.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe
-    )
 }
 
 /// How the body of a request is sent on.

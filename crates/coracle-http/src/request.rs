@@ -190,6 +190,8 @@ impl<'a> Request<'a> {
         }
         owned.version = self.version();
         owned.peer = self.peer().clone();
+        #[cfg(feature = "tls")]
+        owned.session.clone_from(&self.owned.session);
         let mut request = owned.request();
         request.whole = Some(whole);
         request.locals = RefCell::new(self.locals.borrow().clone());

@@ -118,7 +118,7 @@ impl Settings {
             return wrong("limit_headers is not between 1 and 256");
         }
         if self.limit_header_bytes < 64 {
-            return wrong("limit_header_bytes is below 64: no request is that short");
+            return wrong("limit_header_bytes is below 64: no head is that short");
         }
         if self.limit_header_bytes > 1 << 20 {
             return wrong("limit_header_bytes is above 1 MiB: that belongs into a body");

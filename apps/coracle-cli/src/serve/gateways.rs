@@ -29,7 +29,7 @@ struct Gateway {
 #[derive(Debug, Clone)]
 enum Kind {
     Cgi(Cgi),
-    FastCgi(FastCgi),
+    FastCgi(Box<FastCgi>),
 }
 
 impl Gateways {
@@ -50,11 +50,12 @@ impl Gateways {
         self.0.sort_by_key(|gateway| std::cmp::Reverse(gateway.path.len()));
     }
 
-    /// Who answers a request, if anybody of these.
+    /// Who answers a request, if anybody of these. However its path is escaped: for who decodes it behind us,
+    /// `/%73cripts` is `/scripts`, and the files of the site would show the source.
     fn find(&self, req: &Request<'_>) -> Option<&Gateway> {
         self.0.iter().find(|gateway| {
-            let below = req.path().strip_prefix(&*gateway.path);
-            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+            let mut asked = req.segments().iter();
+            gateway.path.split('/').skip(1).all(|name| asked.next() == Some(&name))
         })
     }
 
@@ -154,7 +155,9 @@ pub(super) fn read(site: &config::Site, mistakes: &mut Mistakes, base: &Path) ->
                     let trimmed = path.trim_end_matches('/');
                     server = server.fallback(mounted(trimmed, files, Files::mounted_at));
                 }
-                let kind = |path: &str| Kind::FastCgi(mounted(path, server, FastCgi::mounted_at));
+                let kind = |path: &str| {
+                    Kind::FastCgi(Box::new(mounted(path, server, FastCgi::mounted_at)))
+                };
                 gateways.add(path, &directory, kind);
             }
             Ok(_) => {}

@@ -102,6 +102,38 @@ pub(crate) fn o2_fastcgi_of_the_configuration_answers(backend: &str) {
     assert_eq!(get(&server, "/").text(), "home");
 }
 
+pub(crate) fn o1_source_is_not_shown_however_the_path_is_escaped(backend: &str) {
+    let dir = dir("");
+    let socket = dir.file("socket");
+    dir.write("app/config.php", "source");
+    let config = format!(
+        "[site]\ndirectory = \".\"\n[[site.cgi]]\npath = \"/scripts\"\ndirectory = \"scripts\"\n\
+         [[site.fastcgi]]\npath = \"/app\"\ndirectory = \"app\"\naddress = \"unix:{}\"\nfiles = true\n",
+        socket.display()
+    );
+    dir.write("c.toml", config);
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || answer(&listener));
+    let config = dir.file("c.toml");
+    let server = serve(backend, &["--config", config.to_str().unwrap()]);
+    assert_eq!(said(&server, "/scripts/hello"), "/scripts/hello  ");
+    assert_eq!(said(&server, "/app/config.php"), "fine");
+    for path in [
+        "/%73cripts/hello",
+        "/script%73/hell%6f",
+        "/%61pp/config.php",
+        "/a%70p/config.ph%70",
+        "/%61pp%2fconfig.php",
+        "//app/config.php",
+        "/./app/config.php",
+    ] {
+        let answer = get(&server, path);
+        assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.status);
+        let text = answer.text();
+        assert!(!text.contains("source") && !text.contains("#!"), "{path}: {text}");
+    }
+}
+
 #[test]
 fn o1_scripts_whose_source_would_be_shown_are_refused() {
     let dir =

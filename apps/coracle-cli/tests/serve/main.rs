@@ -65,6 +65,7 @@ macro_rules! suite {
                 o1_scripts_of_a_directory_answer,
                 o1_scripts_of_the_configuration_answer,
                 o2_fastcgi_of_the_configuration_answers,
+                o1_source_is_not_shown_however_the_path_is_escaped,
             }
             hosts::{
                 j7_each_host_has_its_own_site,

@@ -1,12 +1,16 @@
 //! From what a script says to an answer: its header, a redirect, a body that is sent while it comes.
 
 use super::head::{Head, HeadReader, Style};
+use crate::client::link::now;
 use crate::into_response::may_have_body;
 use crate::refusal::Refusal;
+use crate::settings::LONGEST;
 use crate::{Body, BodyWriter, IntoResponse, Method, Request, Response, Status};
 use coracle_coro::is_cancelled;
+use std::cell::Cell;
 use std::io::{self, Read, Write};
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// So much is read at a time.
 const PIECE_BYTES: usize = 32 << 10;
@@ -23,10 +27,53 @@ pub(crate) trait Speaker: Read + 'static {
     fn finish(&mut self) -> io::Result<()>;
 
     /// How long its header may take.
-    fn timeout(&self) -> Duration;
+    fn patience(&self) -> &Patience;
 
     /// Which it is, for the log.
     fn name(&self) -> &str;
+}
+
+/// How long a script may say nothing. While it is given the body of the request, which takes as long as the client
+/// does, its time begins anew with each piece.
+#[derive(Clone)]
+pub(crate) struct Patience {
+    timeout: Duration,
+    /// When it was given the last piece.
+    fed: Rc<Cell<Instant>>,
+}
+
+impl Patience {
+    pub(crate) fn new(timeout: Duration) -> Patience {
+        Patience { timeout: timeout.min(LONGEST), fed: Rc::new(Cell::new(now())) }
+    }
+
+    /// It was given a piece.
+    pub(crate) fn feed(&self) {
+        self.fed.set(now());
+    }
+
+    /// Waits for something that it says, and no longer than until `limit`.
+    ///
+    /// # Errors
+    /// `TimedOut`; those of `wait`, which is called again if more was fed meanwhile.
+    pub(crate) fn wait<T>(
+        &self,
+        limit: Option<Instant>,
+        mut wait: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let begin = now();
+        loop {
+            let since = begin.max(self.fed.get());
+            let due = since + self.timeout;
+            let waited =
+                coracle_coro::deadline(limit.map_or(due, |limit| due.min(limit)), &mut wait);
+            let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+            let has_more_time = self.fed.get() > since && limit.is_none_or(|limit| now() < limit);
+            if !(waited.as_ref().is_err_and(is_late) && has_more_time) {
+                return waited;
+            }
+        }
+    }
 }
 
 /// How often this request was sent elsewhere.
@@ -34,8 +81,8 @@ struct Redirected(u32);
 
 /// The answer of a script.
 pub(crate) fn answer(req: &Request<'_>, mut script: impl Speaker, style: Style) -> Response {
-    let timeout = script.timeout();
-    let (head, begin) = match coracle_coro::timeout(timeout, || read_head(&mut script, style)) {
+    let (patience, mut reader) = (script.patience().clone(), HeadReader::new(style));
+    let (head, begin) = match patience.wait(None, || read_head(&mut script, &mut reader)) {
         Ok(read) => read,
         Err(error) => return failed(script.name(), &error),
     };
@@ -83,8 +130,7 @@ pub(crate) fn failed(script: &str, error: &io::Error) -> Response {
     }
 }
 
-fn read_head(script: &mut impl Speaker, style: Style) -> io::Result<(Head, Vec<u8>)> {
-    let mut reader = HeadReader::new(style);
+fn read_head(script: &mut impl Speaker, reader: &mut HeadReader) -> io::Result<(Head, Vec<u8>)> {
     let mut space = vec![0; PIECE_BYTES];
     loop {
         let count = script.read(&mut space)?;

@@ -46,6 +46,8 @@ pub(super) struct Raw {
     client: Client,
     /// Until its end.
     conn: Option<Pooled>,
+    /// Why that was not its end.
+    broken: Option<io::ErrorKind>,
     incoming: Incoming,
     trailers: Headers,
     upload: Option<Upload>,
@@ -68,8 +70,16 @@ impl Answer {
         let is_empty = incoming.len() == Some(0);
         let compression = client.settings().compression;
         let trailers = Headers::new();
-        let mut raw =
-            Raw { client, conn: Some(conn), incoming, trailers, upload, reusable, deadline: None };
+        let mut raw = Raw {
+            client,
+            conn: Some(conn),
+            broken: None,
+            incoming,
+            trailers,
+            upload,
+            reusable,
+            deadline: None,
+        };
         if is_empty {
             raw.end();
         }
@@ -181,6 +191,9 @@ impl Raw {
 
 impl Read for Raw {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(kind) = self.broken {
+            return Err(io::Error::new(kind, "the body has broken off before its end"));
+        }
         let Some(conn) = &mut self.conn else { return Ok(0) };
         if into.is_empty() {
             return Ok(0);
@@ -196,10 +209,11 @@ impl Read for Raw {
             Some(deadline) => coracle_coro::deadline(deadline, read),
             None => read(),
         };
-        match count {
+        match &count {
             Ok(0) => self.end(),
             Ok(_) => {}
-            Err(_) => {
+            Err(error) => {
+                self.broken = Some(error.kind());
                 self.reusable = false;
                 self.end();
             }

@@ -3,7 +3,7 @@
 use super::stream::Stream;
 use crate::h1::Refusal;
 use crate::h1::chunks::Piece;
-use crate::h1::reply::{self, Facts, Incoming, Parsed};
+use crate::h1::reply::{self, End, Facts, Incoming, Parsed};
 use crate::{Headers, Method, Settings, Status};
 use coracle_loop::Loop;
 use std::io;
@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) out: Vec<u8>,
     /// Whether anything of the answer has come.
     answering: bool,
+    /// Whether the answer has no body though it says how long that is: one may come that nobody asked for.
+    is_suspect: bool,
     /// Whether it was asked before.
     pub(crate) used: bool,
     since: Option<Instant>,
@@ -51,12 +53,14 @@ impl Link {
             ready: 0,
             out: Vec::new(),
             answering: false,
+            is_suspect: false,
             used: false,
             since: None,
         }
     }
 
-    /// Whether it can be asked again. What was used a moment ago is not looked at, unless `careful` is wanted.
+    /// Whether it can be asked again. What was used a moment ago is not looked at, unless `careful` is wanted, or
+    /// its answer gives reason to be.
     pub(crate) fn is_alive(&self, careful: bool) -> bool {
         let fresh = self.since.is_some_and(|since| now().saturating_duration_since(since) < FRESH);
         (fresh && !careful) || self.stream.is_quiet()
@@ -66,7 +70,7 @@ impl Link {
     pub(crate) fn rest(&mut self) -> bool {
         self.used = true;
         self.answering = false;
-        self.since = Some(now());
+        self.since = (!self.is_suspect).then(now);
         if self.out.capacity() > KEEP_BYTES {
             self.out = Vec::new();
         }
@@ -144,6 +148,9 @@ impl Link {
                 match parsed.map_err(wrong)? {
                     Parsed::Whole(facts) => {
                         self.consume(facts.len);
+                        let says_more = |name: &&str| headers.get(name).is_some_and(|it| it != "0");
+                        self.is_suspect = facts.end == End::None
+                            && ["content-length", "transfer-encoding"].iter().any(says_more);
                         return Ok(facts);
                     }
                     Parsed::Partial => {}
@@ -165,23 +172,23 @@ impl Link {
         method: Method,
         settings: &Settings,
     ) -> io::Result<Option<Facts>> {
-        for _ in 0..LIMIT_INTERIM {
-            while self.start == self.end {
-                if !self.receive()? {
-                    return Ok(None);
-                }
-            }
-            match reply::parse(self.unread(), settings, method, &mut Headers::new()) {
-                Ok(Parsed::Whole(facts)) if facts.status.is_informational() => {
+        let mut interim = 0;
+        while interim < LIMIT_INTERIM {
+            let parsed = match self.start < self.end {
+                true => reply::parse(self.unread(), settings, method, &mut Headers::new()),
+                false => Ok(Parsed::Partial),
+            };
+            match parsed.map_err(wrong)? {
+                Parsed::Whole(facts) if facts.status.is_informational() => {
                     self.consume(facts.len);
+                    interim += 1;
                     if facts.status == Status::CONTINUE {
                         return Ok(Some(facts));
                     }
                 }
-                Ok(Parsed::Whole(facts)) => return Ok(Some(facts)),
-                Ok(Parsed::Partial) if self.receive()? => {}
-                Ok(Parsed::Partial) => return Ok(None),
-                Err(refusal) => return Err(wrong(refusal)),
+                Parsed::Whole(facts) => return Ok(Some(facts)),
+                Parsed::Partial if self.receive()? => {}
+                Parsed::Partial => return Ok(None),
             }
         }
         Err(wrong(Refusal::bad("it only says that it is to come")))
@@ -299,12 +306,24 @@ enum Buffered {
     More,
 }
 
+/// Whether a connection has ended, for whatever reason.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
 fn cut_off() -> io::Error {
     let text = "the connection ended in the middle of a body";
     io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }
 
-fn now() -> Instant {
+/// By the clock of the loop.
+pub(crate) fn now() -> Instant {
     Loop::current().map_or_else(Instant::now, |lp| lp.now())
 }
 

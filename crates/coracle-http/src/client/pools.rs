@@ -23,11 +23,7 @@ pub(crate) type Pooled = PooledConn<Link>;
 
 /// The pools of one loop.
 #[derive(Default)]
-struct Pools {
-    list: RefCell<Vec<Pool>>,
-    /// Whether somebody will look who has been idle for too long.
-    is_watched: Cell<bool>,
-}
+struct Pools(RefCell<Vec<Rc<Pool>>>);
 
 struct Pool {
     owner: u64,
@@ -35,6 +31,9 @@ struct Pool {
     life: Weak<()>,
     place: Place,
     connections: ConnPool<Link>,
+    idle_timeout: Duration,
+    /// Whether somebody will look who has been idle for too long.
+    is_watched: Cell<bool>,
 }
 
 /// How connections of one owner are made and kept. The same on all loops; the connections are not.
@@ -59,12 +58,20 @@ impl Keeping {
         Keeping { owner, life: Some(Arc::new(())), pool, connect_timeout, secure }
     }
 
-    /// A connection to a place: one that is idle, or a new one.
+    /// A connection to a place: one that is idle and still there, as far as that can be known, or a new one. Who
+    /// is `careful` looks at each, because what it asks cannot be asked twice.
     ///
     /// # Errors
     /// Those of connecting and of [waiting](ConnPool::get) for a connection; there is no loop here.
-    pub(crate) fn get(&self, place: &Place) -> io::Result<Pooled> {
-        self.pool_of(place)?.get()
+    pub(crate) fn get(&self, place: &Place, careful: bool) -> io::Result<Pooled> {
+        let connections = self.connections(place)?;
+        loop {
+            let conn = connections.get()?;
+            if !conn.used || conn.is_alive(careful) {
+                return Ok(conn);
+            }
+            conn.discard();
+        }
     }
 
     /// A connection that nobody else has used, and nobody else will.
@@ -77,65 +84,60 @@ impl Keeping {
         place.connect(self.connect_timeout, self.secure.as_ref(), Some(announce))
     }
 
-    fn pool_of(&self, place: &Place) -> io::Result<ConnPool<Link>> {
+    fn connections(&self, place: &Place) -> io::Result<ConnPool<Link>> {
         let Some(lp) = Loop::current() else {
-            return Err(io::Error::other("an HTTP client needs a loop: use it in a coroutine"));
+            return Err(io::Error::other("connections need a loop: use them in a coroutine"));
         };
         let pools = lp.extension(Pools::default);
-        let is_it = |pool: &Pool| pool.owner == self.owner && pool.place.is_same(place);
-        let found =
-            pools.list.borrow().iter().find(|pool| is_it(pool)).map(|it| it.connections.clone());
-        if !pools.is_watched.replace(true) {
-            Pools::watch(&pools, &lp, self.pool.idle_timeout);
+        let is_it = |pool: &&Rc<Pool>| pool.owner == self.owner && pool.place.is_same(place);
+        let found = pools.0.borrow().iter().find(is_it).cloned();
+        let pool = found.map_or_else(|| self.add(&pools, place), Ok)?;
+        if !pool.is_watched.replace(true) {
+            Pool::watch(&pool, &lp);
         }
-        match found {
-            Some(connections) => Ok(connections),
-            None => self.add(&pools, place),
-        }
+        Ok(pool.connections.clone())
     }
 
     #[cold]
-    fn add(&self, pools: &Pools, place: &Place) -> io::Result<ConnPool<Link>> {
+    fn add(&self, pools: &Pools, place: &Place) -> io::Result<Rc<Pool>> {
         let (keeping, to) = (Keeping { life: None, ..self.clone() }, place.clone());
         let connections = ConnPool::new(self.pool.clone(), move || keeping.connect(&to))?;
-        let mut list = pools.list.borrow_mut();
+        let mut list = pools.0.borrow_mut();
         let is_full = list.len() >= LIMIT_PLACES;
-        let is_needed = |pool: &Pool| {
+        let is_needed = |pool: &Rc<Pool>| {
             let is_owned = pool.life.strong_count() > 0;
             (is_owned && !is_full) || pool.connections.stats().in_use > 0
         };
         let (kept, forgotten) = std::mem::take(&mut *list).into_iter().partition(is_needed);
-        let forgotten: Vec<Pool> = forgotten;
+        let forgotten: Vec<Rc<Pool>> = forgotten;
         *list = kept;
-        list.push(Pool {
+        let pool = Rc::new(Pool {
             owner: self.owner,
             life: self.life.as_ref().map_or_else(Weak::new, Arc::downgrade),
             place: place.clone(),
-            connections: connections.clone(),
+            connections,
+            idle_timeout: self.pool.idle_timeout,
+            is_watched: Cell::new(false),
         });
+        list.push(Rc::clone(&pool));
         drop(list);
         drop(forgotten); // their connections are closed when nothing is borrowed
-        Ok(connections)
+        Ok(pool)
     }
 }
 
-impl Pools {
+impl Pool {
     /// Closes what nobody needs, when that is due, as long as there is something. Nothing ticks while there is
     /// not.
-    fn watch(pools: &Rc<Pools>, lp: &Loop, after: Duration) {
-        let weak = Rc::downgrade(pools);
-        lp.after(after.max(LEAST_PAUSE), move |lp| {
-            let Some(pools) = weak.upgrade() else { return };
-            let all: Vec<_> = pools.list.borrow().iter().map(|it| it.connections.clone()).collect();
-            let mut is_needed = false;
-            for pool in &all {
-                pool.close_idle();
-                let stats = pool.stats();
-                is_needed |= stats.idle + stats.in_use > 0;
-            }
-            match is_needed {
-                true => Pools::watch(&pools, lp, after),
-                false => pools.is_watched.set(false),
+    fn watch(pool: &Rc<Pool>, lp: &Loop) {
+        let weak = Rc::downgrade(pool);
+        lp.after(pool.idle_timeout.max(LEAST_PAUSE), move |lp| {
+            let Some(pool) = weak.upgrade() else { return };
+            pool.connections.close_idle();
+            let stats = pool.connections.stats();
+            match stats.idle + stats.in_use > 0 {
+                true => Pool::watch(&pool, lp),
+                false => pool.is_watched.set(false),
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::client::Client;
-use super::link::Link;
+use super::link::{Link, is_gone, now};
 use super::place::Place;
 use super::pools::Pooled;
 use super::upload::{Source, Upload};
@@ -11,7 +11,6 @@ use crate::h1::reply::{Facts, Incoming};
 use crate::{Headers, Method, Status};
 use base64::Engine;
 use bytes::Bytes;
-use coracle_loop::Loop;
 use coracle_net::Address;
 use serde::Serialize;
 use std::fmt;
@@ -240,8 +239,7 @@ impl RequestBuilder {
         match self.timeout {
             None => self.follow(None),
             Some(timeout) => {
-                let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
-                let deadline = now + timeout.min(crate::settings::LONGEST);
+                let deadline = now() + timeout.min(crate::settings::LONGEST);
                 coracle_coro::deadline(deadline, || self.follow(Some(deadline)))
             }
         }
@@ -271,15 +269,14 @@ impl RequestBuilder {
 
     /// Where else to ask, if the answer says so and it can be done.
     fn redirected(&self, answer: &Answer) -> io::Result<Option<Url>> {
-        let keeps_body = match answer.status().as_u16() {
-            301..=303 => self.becomes_get(answer.status()) || self.method.is_safe(),
-            307 | 308 => false,
-            _ => return Ok(None),
-        };
-        let Some(location) = answer.header("location") else { return Ok(None) };
-        if !keeps_body && matches!(self.body, Outgoing::Stream(..)) {
-            return Ok(None); // it cannot be sent again
+        let status = answer.status();
+        if !matches!(status.as_u16(), 301..=303 | 307 | 308) {
+            return Ok(None);
         }
+        if matches!(self.body, Outgoing::Stream(..)) && !self.becomes_get(status) {
+            return Ok(None); // its body cannot be sent again
+        }
+        let Some(location) = answer.header("location") else { return Ok(None) };
         let Some(url) = &self.url else { return Ok(None) };
         let joined = url.join(location).map_err(|error| {
             let text = format!("{url}: cannot follow the redirect: {error}");
@@ -375,28 +372,20 @@ impl RequestBuilder {
         }
     }
 
-    /// A connection that is there, as far as that can be known.
     fn connection(&self, place: &Place) -> Result<Pooled, Failure> {
-        loop {
-            let conn = self.client.keeping().get(place).map_err(|error| {
-                let hopeless = coracle_coro::is_cancelled(&error)
-                    || matches!(
-                        error.kind(),
-                        io::ErrorKind::Unsupported
-                            | io::ErrorKind::QuotaExceeded
-                            | io::ErrorKind::TimedOut
-                            | io::ErrorKind::InvalidInput
-                            | io::ErrorKind::InvalidData // it is somebody else
-                    );
-                let again = if hopeless { Again::Never } else { Again::Later };
-                Failure { error, again }
-            })?;
-            // What cannot be asked twice is not asked on a connection that may be gone.
-            if !conn.used || conn.is_alive(!self.is_repeatable()) {
-                return Ok(conn);
-            }
-            conn.discard();
-        }
+        self.client.keeping().get(place, !self.is_repeatable()).map_err(|error| {
+            let hopeless = coracle_coro::is_cancelled(&error)
+                || matches!(
+                    error.kind(),
+                    io::ErrorKind::Unsupported
+                        | io::ErrorKind::QuotaExceeded
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::InvalidData // it is somebody else
+                );
+            let again = if hopeless { Again::Never } else { Again::Later };
+            Failure { error, again }
+        })
     }
 
     fn write_head(&self, out: &mut Vec<u8>, url: &Url) {
@@ -539,10 +528,10 @@ impl RequestBuilder {
 
     /// The request could not be sent: perhaps the server has said why, and gone.
     fn look_for_refusal(&self, mut conn: Pooled, error: io::Error) -> Result<Answer, Failure> {
-        let gone =
-            matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
         let mut headers = Headers::new();
-        if gone && let Ok(facts) = self.receive_head(&mut conn, None, &mut headers) {
+        if is_gone(&error)
+            && let Ok(facts) = self.receive_head(&mut conn, None, &mut headers)
+        {
             let facts = Facts { keep_alive: false, ..facts };
             return self.answer(conn, facts, headers, None);
         }
@@ -551,14 +540,7 @@ impl RequestBuilder {
 
     /// No answer has come: whether it is worth another try.
     fn failed(&self, conn: Pooled, error: io::Error) -> Failure {
-        let gone = matches!(
-            error.kind(),
-            io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::ConnectionAborted
-                | io::ErrorKind::BrokenPipe
-        );
-        let again = match gone && self.is_repeatable() && !conn.is_answering() {
+        let again = match is_gone(&error) && self.is_repeatable() && !conn.is_answering() {
             true if conn.used => Again::AtOnce,
             true => Again::Later,
             false => Again::Never,

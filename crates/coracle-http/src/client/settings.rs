@@ -110,13 +110,8 @@ impl Settings {
     /// # Errors
     /// `InvalidInput`, with the name of the setting and what is wrong with it.
     pub fn check(&self) -> io::Result<()> {
+        self.parsing().check()?;
         let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        if self.limit_headers == 0 || self.limit_headers > crate::h1::head::LIMIT_FIELDS {
-            return wrong("limit_headers is not between 1 and 256");
-        }
-        if self.limit_header_bytes < 64 || self.limit_header_bytes > 1 << 20 {
-            return wrong("limit_header_bytes is not between 64 and 1 MiB");
-        }
         if self.limit_attempts == 0 {
             return wrong("limit_attempts is 0: nothing would ever be asked");
         }

@@ -7,7 +7,7 @@ use super::stream::Stream;
 use crate::Headers;
 use crate::h1::answer::{write_chunk_head, write_last_chunk};
 use coracle_coro::JoinHandle;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub(crate) struct Source {
 /// One that is under way.
 pub(crate) struct Upload {
     outcome: Rc<RefCell<Option<Outcome>>>,
+    /// Whether the answer has begun.
+    answered: Rc<Cell<bool>>,
     sending: JoinHandle<()>,
 }
 
@@ -41,7 +43,8 @@ pub(crate) enum Outcome {
     Unanswered,
     /// It could not be read. The connection is closed.
     Unread(io::Error),
-    /// It could not be sent. There may be an answer all the same.
+    /// It could not be sent. There may be an answer all the same, for as long as one may take; not if the server
+    /// just takes nothing any more. Then the connection is closed.
     Unsent(io::Error),
 }
 
@@ -54,31 +57,32 @@ impl Upload {
         body_timeout: Duration,
         head_timeout: Duration,
     ) -> Upload {
-        let outcome = Rc::new(RefCell::new(None));
-        let note = Rc::clone(&outcome);
+        let (outcome, answered) = (Rc::new(RefCell::new(None)), Rc::new(Cell::new(false)));
+        let (note, is_answered) = (Rc::clone(&outcome), Rc::clone(&answered));
         let sending = coracle_coro::spawn(move || {
             let sent = pump(&stream, source, body_timeout);
-            let is_sent = matches!(sent, Outcome::Sent);
             let is_unread = matches!(sent, Outcome::Unread(_));
+            let is_stuck =
+                matches!(&sent, Outcome::Unsent(error) if error.kind() == io::ErrorKind::TimedOut);
             *note.borrow_mut() = Some(sent);
-            if is_sent && coracle_coro::sleep(head_timeout).is_ok() {
-                *note.borrow_mut() = Some(Outcome::Unanswered);
-                stream.close();
-            }
-            if is_unread {
+            let wait = || is_stuck || coracle_coro::sleep(head_timeout).is_ok();
+            if is_unread || (!is_answered.get() && wait() && !is_answered.get()) {
+                if let Some(outcome @ Outcome::Sent) = &mut *note.borrow_mut() {
+                    *outcome = Outcome::Unanswered;
+                }
                 stream.close();
             }
         });
-        Upload { outcome, sending }
+        Upload { outcome, answered, sending }
     }
 
     /// The answer has begun: nobody waits for that any more. Whether all of the body is sent.
     pub(crate) fn answered(&self) -> bool {
-        let sent = matches!(*self.outcome.borrow(), Some(Outcome::Sent));
-        if sent {
-            self.sending.cancel();
+        self.answered.set(true);
+        if self.outcome.borrow().is_some() {
+            self.sending.cancel(); // it only waits
         }
-        sent
+        matches!(*self.outcome.borrow(), Some(Outcome::Sent))
     }
 
     /// Why there is no answer, if that is known better here: what was told of the connection is `error`.

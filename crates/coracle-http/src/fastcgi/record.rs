@@ -177,6 +177,11 @@ impl Decoder {
         }
     }
 
+    /// Whether all of the last record was there, its padding included.
+    pub(crate) fn is_between(&self) -> bool {
+        self.content == 0 && self.padding == 0
+    }
+
     fn begin(&mut self, head: [u8; HEAD_BYTES]) -> Result<(), RecordError> {
         let [version, kind, id_high, id_low, length_high, length_low, padding, _] = head;
         if version != VERSION {

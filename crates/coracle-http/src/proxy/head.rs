@@ -80,10 +80,11 @@ pub(super) fn write_request(
     };
     write_field(out, b"host", host.as_bytes());
     let named = named(req.headers());
+    let is_trusted = settings.x_forwarded && is_trusted(req, settings);
     for (name, value) in req.headers().raw() {
         let dropped = is_hop_by_hop(name)
             || (name.len() == 4 && name.eq_ignore_ascii_case(b"host"))
-            || is_about_the_client(name)
+            || (is_about_the_client(name) && !(is_trusted && is_handed_on(name)))
             || named.iter().any(|it| it.eq_ignore_ascii_case(name));
         // Which fields follow the chunks is for who gets these.
         let announces = framing == Framing::Chunks && name.eq_ignore_ascii_case(b"trailer");
@@ -120,16 +121,27 @@ pub(super) fn write_question(out: &mut Vec<u8>, path: &str, host: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a field says who asks: it is said anew.
+/// Whether a field says who asks, and how: anybody can write that. Some read `_` as `-`, as CGI does.
 pub(super) fn is_about_the_client(name: &[u8]) -> bool {
-    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
-    match name.len() {
-        9 => is(b"forwarded") || is(b"x-real-ip"),
-        15 => is(b"x-forwarded-for"),
-        16 => is(b"x-forwarded-host") || is(b"x-forwarded-port"),
-        17 => is(b"x-forwarded-proto"),
-        _ => false,
-    }
+    let begins = |with: &[u8]| {
+        let is = |byte: u8, other: u8| {
+            byte.eq_ignore_ascii_case(&other) || (byte, other) == (b'_', b'-')
+        };
+        name.len() >= with.len() && name.iter().zip(with).all(|(&byte, &other)| is(byte, other))
+    };
+    begins(b"x-forwarded-") || (name.len() == 9 && (begins(b"forwarded") || begins(b"x-real-ip")))
+}
+
+/// Whether such a field of somebody who is trusted is handed on as it is. The others are said anew, or are none.
+fn is_handed_on(name: &[u8]) -> bool {
+    const ANEW: [&[u8]; 4] =
+        [b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"];
+    !name.contains(&b'_') && !ANEW.iter().any(|it| it.eq_ignore_ascii_case(name))
+}
+
+/// Whether the word of whoever asks is taken for who has asked it.
+fn is_trusted(req: &Request<'_>, settings: &Settings) -> bool {
+    !settings.trusted.is_empty() && settings.trusted.contains(req.peer())
 }
 
 /// Says who asks, and takes the word of those who are trusted for who has asked them.
@@ -137,7 +149,7 @@ fn write_client(out: &mut Vec<u8>, req: &Request<'_>, settings: &Settings) {
     if !settings.x_forwarded && !settings.forwarded {
         return;
     }
-    let trusted = !settings.trusted.is_empty() && settings.trusted.contains(req.peer());
+    let trusted = is_trusted(req, settings);
     let said = |name: &str| -> Option<String> {
         let all: Vec<&str> = req.headers().get_all(name).filter(|_| trusted).collect();
         (!all.is_empty()).then(|| all.join(", "))
@@ -262,6 +274,11 @@ mod tests {
             ("X-Forwarded-For", "1.1.1.1"),
             ("X-Real-IP", "1.1.1.1"),
             ("Forwarded", "for=1.1.1.1"),
+            ("X-Forwarded-Prefix", "/evil"),
+            ("x-forwarded-ssl", "on"),
+            ("X_Forwarded_For", "1.1.1.1"),
+            ("X-Forwarded_Proto", "https"),
+            ("X_Real-Ip", "1.1.1.1"),
             ("Accept", "*/*"),
         ];
         let text = told(&Settings::default(), &fields, "192.0.2.7:1", "http://b:81/base/");
@@ -285,15 +302,23 @@ mod tests {
             ("X-Forwarded-For", "1.1.1.1"),
             ("X-Forwarded-For", "2.2.2.2"),
             ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-Port", "444"),
+            ("X-Real-IP", "1.1.1.1"),
+            ("X_Real_IP", "3.3.3.3"),
             ("Forwarded", "for=1.1.1.1"),
         ];
         let text = told(&settings, &fields, "192.0.2.7:1", "http://b:81");
+        assert!(
+            text.contains("\r\nX-Forwarded-Port: 444\r\nX-Real-IP: 1.1.1.1\r\nx-for"),
+            "{text}"
+        );
         assert!(text.contains("\r\nhost: b:81\r\n"), "{text}");
         assert!(text.contains("x-forwarded-for: 1.1.1.1, 2.2.2.2, 192.0.2.7\r\n"), "{text}");
         assert!(text.contains("x-forwarded-proto: https\r\n"), "{text}");
         let forwarded = "forwarded: for=1.1.1.1, for=192.0.2.7;host=\"a\";proto=http\r\n";
         assert!(text.contains(forwarded), "{text}");
         let text = told(&settings, &fields, "[2001:db8::1]:1", "http://b:81");
+        assert!(!text.contains("444") && !text.contains("1.1.1.1"), "{text}");
         assert!(text.contains("x-forwarded-for: 2001:db8::1\r\n"), "{text}");
         assert!(
             text.contains("forwarded: for=\"[2001:db8::1]\";host=\"a\";proto=http\r\n"),

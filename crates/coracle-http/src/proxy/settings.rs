@@ -36,7 +36,8 @@ pub struct Settings {
     pub limit_headers: usize,
     /// How many bytes the body of a request may have (413); as many as it likes by default, for it is not kept.
     pub limit_body_bytes: u64,
-    /// How many connections each loop has to each upstream; 1,024 by default. Who wants one more waits.
+    /// How many connections each loop has to each upstream; 1,024 by default. Who wants one more waits. Those that
+    /// are used once are not counted: of WebSockets, and [with the PROXY protocol](Settings::send_proxy).
     pub limit_connections: usize,
     /// How many wait at most (503); 1,024 by default.
     pub limit_waiters: usize,
@@ -54,8 +55,10 @@ pub struct Settings {
     pub x_forwarded: bool,
     /// Whether it is told by `Forwarded` (RFC 7239); it is not by default.
     pub forwarded: bool,
-    /// Whose word is taken for who asks: what such a peer says in those fields is added to, what others say is
-    /// thrown away. Nobody's by default.
+    /// Whose word is taken for who asks; nobody's by default. To what such a peer says in `X-Forwarded-For` and
+    /// `Forwarded`, who it is itself is added; the other fields of that kind (`X-Forwarded-*`, `X-Real-IP`) are
+    /// handed on as they are, if there are to be [any](Settings::x_forwarded). What others say there is thrown
+    /// away, and so are names of that kind with a `_` in them.
     pub trusted: Networks,
     /// By what clients have connected who did not come by TLS, for those fields: `http` by default. `https` where
     /// somebody in front of this server takes TLS off. Who came by TLS has come by `https`.
@@ -164,13 +167,8 @@ impl Settings {
     /// # Errors
     /// `InvalidInput`, with the name of the setting and what is wrong with it.
     pub fn check(&self) -> io::Result<()> {
+        self.parsing().check()?;
         let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        if self.limit_headers == 0 || self.limit_headers > crate::h1::head::LIMIT_FIELDS {
-            return wrong("limit_headers is not between 1 and 256");
-        }
-        if self.limit_header_bytes < 64 || self.limit_header_bytes > 1 << 20 {
-            return wrong("limit_header_bytes is not between 64 and 1 MiB");
-        }
         if self.limit_attempts == 0 || self.limit_connections == 0 {
             return wrong("limit_attempts or limit_connections is 0: nobody could ever be asked");
         }
@@ -202,6 +200,15 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// What the parsers of the server are to let pass here.
+    pub(super) fn parsing(&self) -> crate::Settings {
+        crate::Settings {
+            limit_header_bytes: self.limit_header_bytes,
+            limit_headers: self.limit_headers,
+            ..crate::Settings::default()
+        }
     }
 }
 

@@ -126,3 +126,9 @@ pub(crate) fn o1_loop_that_ends_leaves_no_script(h: &Harness) {
         eventually("it is gone", || is_gone(pid));
     }
 }
+
+pub(crate) fn o1_times_may_be_endless(h: &Harness) {
+    let scripts = Scripts::of("printf 'Content-Type: a/b\\n\\nfine'");
+    let cgi = scripts.cgi().timeout(Duration::MAX).run_limit(Duration::MAX);
+    serve(h, cgi, |address, _| assert_eq!(get(address, "/a").text(), "fine"));
+}

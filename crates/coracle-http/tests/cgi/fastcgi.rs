@@ -2,13 +2,13 @@
 
 use crate::harness::Harness;
 use crate::scripts::Scripts;
-use crate::talking::{get, post, serve, talk};
+use crate::talking::{drip, get, post, serve, talk};
 use coracle_http::FastCgi;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 const END: &[u8] = &[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -134,5 +134,56 @@ pub(crate) fn o2_connection_that_was_closed_meanwhile_is_made_anew(h: &Harness) 
             assert_eq!(get(address, "/a.php").text(), "fine");
         }
         assert_eq!(count.load(Ordering::SeqCst), 3);
+    });
+}
+
+pub(crate) fn o2_idle_connection_is_closed_though_nobody_asks(h: &Harness) {
+    let scripts = Scripts::new();
+    let (tell, closed) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let (app, _) = listen(&scripts, move |mut stream| {
+        read_request(&mut stream)?;
+        stream.write_all(&[stdout("Content-Type: a/b\n\nfine"), END.to_vec()].concat())?;
+        let count = stream.read(&mut [0])?;
+        tell.lock().unwrap().send(count).map_err(io::Error::other)
+    });
+    let app = app.idle_timeout(Duration::from_millis(200)).timeout(Duration::MAX);
+    serve(h, app, move |address, _| {
+        assert_eq!(get(address, "/a.php").text(), "fine");
+        let end = closed.recv_timeout(Duration::from_secs(60));
+        assert_eq!(end, Ok(0), "it is closed");
+    });
+}
+
+pub(crate) fn o2_padding_that_comes_late_is_not_of_the_next_answer(h: &Harness) {
+    let scripts = Scripts::new();
+    let (app, count) = listen(&scripts, |mut stream| {
+        read_request(&mut stream)?;
+        let mut end = END.to_vec();
+        end[6] = 8; // so much is to follow
+        stream.write_all(&[stdout("Content-Type: a/b\n\nfine"), end].concat())?;
+        // If there is another request on this connection, its answer is behind that.
+        read_request(&mut stream)?;
+        stream.write_all(&[0; 8])?;
+        stream.write_all(&[stdout("Content-Type: a/b\n\nfine"), END.to_vec()].concat())
+    });
+    serve(h, app, move |address, _| {
+        for _ in 0..2 {
+            let answer = get(address, "/a.php");
+            assert_eq!((answer.status, answer.text()), (200, "fine"));
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 2, "a connection for each");
+    });
+}
+
+pub(crate) fn o2_time_of_the_server_runs_from_the_last_of_the_body(h: &Harness) {
+    let scripts = Scripts::new();
+    let (app, _) = listen(&scripts, |mut stream| {
+        let length = read_request(&mut stream)?.len();
+        let text = stdout(&format!("Content-Type: a/b\n\n{length}"));
+        stream.write_all(&[text, END.to_vec()].concat())
+    });
+    serve(h, app.timeout(Duration::from_secs(3)), |address, _| {
+        assert_eq!(drip(address, "/a.php").text(), "30");
     });
 }

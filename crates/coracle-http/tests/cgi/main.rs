@@ -50,6 +50,7 @@ suite! {
         o1_bodies_go_both_ways_at_once,
         o1_script_that_does_not_read_its_input_answers,
         o1_script_that_answers_first_reads_on,
+        o1_time_of_a_script_runs_from_the_last_of_its_body,
         o1_body_in_chunks_has_a_length,
         o1_body_that_breaks_off_ends_the_script,
         o1_status_location_and_length,
@@ -67,12 +68,16 @@ suite! {
         o1_processes_are_limited,
         o1_scripts_are_reaped,
         o1_loop_that_ends_leaves_no_script,
+        o1_times_may_be_endless,
     }
     fastcgi::{
         o2_connection_that_is_kept_is_used_again,
         o2_server_that_is_not_there_is_502_and_one_that_is_silent_504,
         o2_nonsense_is_502,
         o2_connection_that_was_closed_meanwhile_is_made_anew,
+        o2_idle_connection_is_closed_though_nobody_asks,
+        o2_padding_that_comes_late_is_not_of_the_next_answer,
+        o2_time_of_the_server_runs_from_the_last_of_the_body,
     }
     php::{
         o2_php_answers_and_is_told,

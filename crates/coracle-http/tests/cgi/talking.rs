@@ -147,6 +147,17 @@ pub(crate) fn post(target: &str, length: usize) -> String {
     )
 }
 
+/// Sends thirty bytes, one by one, which takes four seconds and a half, and takes the answer.
+pub(crate) fn drip(address: SocketAddr, target: &str) -> Answer {
+    let mut stream = connect(address);
+    stream.write_all(post(target, 30).as_bytes()).unwrap();
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(150));
+        let _ = stream.write_all(b"x"); // unless it is answered already
+    }
+    rest(stream)
+}
+
 /// Bytes that are not the same everywhere.
 pub(crate) fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at >> 12) as u8).collect()

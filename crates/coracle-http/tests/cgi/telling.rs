@@ -130,7 +130,7 @@ pub(crate) fn o1_what_is_no_script_is_not_run(h: &Harness) {
 pub(crate) fn o1_standard_error_is_logged_line_by_line(h: &Harness) {
     let scripts = Scripts::of(
         "echo first >&2; printf 'escape \\033[2J\\n' >&2; printf 'Content-Type: a/b\\n\\n'; printf last >&2\n\
-         yes long | head -c 200000 >&2",
+         yes \"$(printf '%01000d' 0)\" | head -c 200000 >&2",
     );
     let said = serve(h, mounted(scripts.cgi()), |address, journal| {
         assert_eq!(get(address, "/cgi-bin/a").status, 200);

@@ -3,13 +3,14 @@
 use super::{
     BACKENDS, address, answer, ask, client, connect, identity, server, settings, socket, stop,
 };
-use coracle_http::middleware::{SameOrigin, around};
+use coracle_http::middleware::{Https, SameOrigin, around};
 use coracle_http::tls::{ClientTls, Identity, ServerTls};
 use coracle_http::{
     Cgi, FastCgi, Networks, Proxy, ProxyProtocol, Request, Router, Running, Server, proxy, ws,
 };
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -175,16 +176,25 @@ fn j15_upstream_behind_tls_is_told_who_asks_and_how() {
     }
 }
 
+/// A directory with a script of sh in it, `a.sh`.
+fn script(name: &str, text: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let name = format!("coracle-https-{name}-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    let script = directory.join("a.sh");
+    std::fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
 #[test]
 fn o1_scripts_are_told_of_tls() {
-    use std::os::unix::fs::PermissionsExt;
-    let scripts = std::env::temp_dir().join(format!("coracle-https-cgi-{}", std::process::id()));
-    std::fs::create_dir_all(&scripts).unwrap();
-    let script = scripts.join("a.sh");
-    let text = "#!/bin/sh\nsaid=\"$HTTPS $REQUEST_SCHEME $SERVER_PORT\"\n\
-                printf 'Content-Length: %d\\nContent-Type: text/plain\\n\\n%s' ${#said} \"$said\"\n";
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let scripts = script(
+        "told",
+        "said=\"$HTTPS $REQUEST_SCHEME $SERVER_PORT\"\n\
+         printf 'Content-Length: %d\\nContent-Type: text/plain\\n\\n%s' ${#said} \"$said\"",
+    );
     for backend in BACKENDS {
         let identity = identity();
         let tls = ServerTls::new(settings(&identity)).unwrap();
@@ -267,6 +277,26 @@ fn o2_scripts_of_fastcgi_are_told_of_tls() {
         stream.get_mut().write_all(request.as_bytes()).unwrap();
         assert_eq!(answer(&mut stream).1, b"0");
         drop(stream);
+        stop(running);
+    }
+    std::fs::remove_dir_all(&scripts).unwrap();
+}
+
+#[test]
+fn o1_local_redirect_of_a_script_stays_behind_tls() {
+    let scripts = script("redirect", "printf 'Location: /page\\n\\n'");
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let app = Router::new(())
+            .mount("/cgi-bin", Cgi::new(&scripts).unwrap())
+            .get("/page", |(), req: &Request<'_>| format!("secure: {}", req.is_secure()));
+        let running = server(backend, &tls).start(around(Https::new(), app)).unwrap();
+        let mut stream = connect(&running, &client(&identity));
+        let request = "GET /cgi-bin/a.sh HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let (head, body) = ask(&mut stream, request);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert_eq!(String::from_utf8(body).unwrap(), "secure: true");
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();

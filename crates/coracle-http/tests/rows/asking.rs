@@ -1,13 +1,14 @@
 //! The client: what it sends, what it takes, and what becomes of what goes wrong.
 
 use crate::harness::Harness;
-use crate::peers::{Script, listening, run, scripted};
+use crate::peers::{Script, deaf, held, listening, run, scripted};
 use coracle_coro::sleep;
 use coracle_http::client::{Client, Settings};
 use coracle_http::{
     App, Body, Headers, IntoResponse, Method, Redirect, Request, Response, Status, streaming,
 };
-use coracle_net::Address;
+use coracle_loop::Loop;
+use coracle_net::{Address, ConnHandle};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::rc::Rc;
@@ -239,6 +240,11 @@ pub(crate) fn j12_redirects_are_followed_by_their_rules(h: &Harness) {
         // A body that is gone cannot be sent again: the answer is the redirect.
         let request = client.post(&url(&address, "/307")).body_reader(&b"ahoy"[..]);
         assert_eq!(request.send().unwrap().status(), 307);
+        for (method, status, told) in [("GET", 302, 302), ("GET", 303, 200), ("POST", 301, 200)] {
+            let request = client.request(method, &url(&address, &format!("/{status}")));
+            let answer = request.body_reader(&b"ahoy"[..]).send().unwrap();
+            assert_eq!(answer.status(), told, "{method} {status}");
+        }
         let never = Client::with(Settings { limit_redirects: 0, ..patient() }).unwrap();
         assert_eq!(never.get(&url(&address, "/301")).send().unwrap().status(), 301);
     });
@@ -290,6 +296,20 @@ pub(crate) fn j12_end_of_a_body_is_found(h: &Harness) {
                 None => assert_eq!(read.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{text:?}"),
             }
         }
+    });
+}
+
+pub(crate) fn j12_body_that_breaks_off_stays_so(h: &Harness) {
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nahoy";
+    let (address, _) = scripted(h, vec![Script::answer(half)]);
+    run(h, move || {
+        let mut answer = client().get(&url(&address, "/")).send().unwrap();
+        let mut text = Vec::new();
+        for _ in 0..3 {
+            let error = answer.read_to_end(&mut text).expect_err("it has not come to its end");
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+        }
+        assert_eq!(text, b"ahoy");
     });
 }
 
@@ -386,6 +406,16 @@ pub(crate) fn j12_what_takes_too_long_is_an_error(h: &Harness) {
     });
 }
 
+pub(crate) fn j12_upload_that_is_not_taken_is_an_error(h: &Harness) {
+    let address = deaf(h);
+    run(h, move || {
+        let client = Client::with(Settings { body_timeout: 50 * MS, ..patient() }).unwrap();
+        // More than all buffers hold.
+        let sent = client.post(&url(&address, "/")).body(vec![b'x'; 10 << 20]).send();
+        assert_eq!(sent.expect_err("nobody takes it").kind(), ErrorKind::TimedOut);
+    });
+}
+
 pub(crate) fn j12_answers_have_limits(h: &Harness) {
     let address = listening(h, |req: &Request<'_>| -> Response {
         match req.path() {
@@ -417,6 +447,17 @@ pub(crate) fn j12_body_waits_until_it_is_wanted(h: &Harness) {
     let (refusing, _) = scripted(h, vec![Script::answer(refuses).until("\r\n\r\n").open()]);
     let late = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let (silent, _) = scripted(h, vec![Script::answer(late).until("\r\n\r\nahoy")]);
+    // It says that it wants it in more pieces than there may be answers before the answer.
+    let script = Script::answer("").then(late);
+    let (dripping, held) = held(h, vec![script]);
+    let drip = Cell::new(0);
+    h.lp.every(MS, move |lp| {
+        let rest = b"HTTP/1.1 100 Continue\r\nX-Long: not all of it comes at once\r\n\r\n";
+        if let (Some(handle), Some(byte)) = (held.borrow().first(), rest.get(drip.get())) {
+            drip.set(drip.get() + 1);
+            handle.with(lp, |conn| conn.write_slice(&[*byte]));
+        }
+    });
     run(h, move || {
         let client = Client::with(Settings { continue_timeout: NEVER, ..patient() }).unwrap();
         for size in [4, 100_000] {
@@ -425,6 +466,8 @@ pub(crate) fn j12_body_waits_until_it_is_wanted(h: &Harness) {
         }
         let request = client.post(&url(&refusing, "/")).body("ahoy").expect_continue();
         assert_eq!(request.send().unwrap().status(), 417);
+        let request = client.post(&url(&dripping, "/")).body("ahoy\r\n\r\n").expect_continue();
+        assert_eq!(request.send().unwrap().text().unwrap(), "ok");
         // One that says nothing gets it after a moment.
         let client = Client::with(Settings { continue_timeout: 20 * MS, ..patient() }).unwrap();
         let request = client.post(&url(&silent, "/")).body("ahoy").expect_continue();
@@ -517,4 +560,27 @@ pub(crate) fn j12_method_of_the_answer_is_that_of_the_request(h: &Harness) {
         assert_eq!(client.head(&url(&address, "/")).send().unwrap().bytes().unwrap(), b"");
         assert_eq!(client.get(&url(&address, "/")).send().unwrap().text().unwrap(), "ok");
     });
+}
+
+/// Each client has its own idea of how long, on the same loop.
+pub(crate) fn j12_idle_connections_are_closed_by_their_own_time(h: &Harness) {
+    let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (address, held) =
+        held(h, vec![Script::answer(good).then(""), Script::answer(good).then("")]);
+    let clients = run(h, move || {
+        [3600, 1].map(|seconds| {
+            let idle_timeout = Duration::from_secs(seconds);
+            let client = Client::with(Settings { idle_timeout, ..patient() }).unwrap();
+            assert_eq!(client.get(&url(&address, "/")).send().unwrap().text().unwrap(), "ok");
+            client
+        })
+    });
+    let (lp, held) = (h.lp.clone(), Rc::clone(&held));
+    h.run_until(&held, move |held| !is_open(&lp, &held.borrow()[1]));
+    assert!(is_open(&h.lp, &held.borrow()[0]), "the other has an hour");
+    drop(clients);
+}
+
+fn is_open(lp: &Loop, conn: &ConnHandle) -> bool {
+    conn.with(lp, |_| ()).is_some()
 }

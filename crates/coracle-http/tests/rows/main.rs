@@ -141,10 +141,12 @@ suite! {
             j12_redirects_are_followed_by_their_rules,
             j12_answers_that_can_be_read_in_two_ways_are_refused,
             j12_end_of_a_body_is_found,
+            j12_body_that_breaks_off_stays_so,
             j12_what_nobody_asked_for_ends_a_connection,
             j12_stale_connection_is_replaced,
             j12_only_what_may_be_is_tried_again,
             j12_what_takes_too_long_is_an_error,
+            j12_upload_that_is_not_taken_is_an_error,
             j12_answers_have_limits,
             j12_body_waits_until_it_is_wanted,
             j12_server_may_answer_before_the_body_was_sent,
@@ -152,6 +154,7 @@ suite! {
             j12_compressed_answers_are_decoded,
             j12_connections_are_bounded_and_waited_for,
             j12_method_of_the_answer_is_that_of_the_request,
+            j12_idle_connections_are_closed_by_their_own_time,
         }
         proxying::{
             j15_request_is_handed_on_and_its_connection_kept,
@@ -163,9 +166,12 @@ suite! {
             j15_trailers_that_say_how_to_read_a_message_are_a_502,
             j15_answers_that_are_none_are_a_502,
             j15_answer_that_breaks_off_is_cut,
+            j15_half_read_answer_is_nobody_elses,
             j15_upstream_that_is_not_there_is_a_502_or_another,
             j15_only_what_may_be_is_tried_again,
             j15_what_takes_too_long_is_a_504,
+            j15_upload_that_is_not_taken_is_a_504,
+            j15_answer_may_begin_before_the_upload_ends,
             j15_nobody_to_ask_is_a_503,
             j15_drained_upstream_ends_what_it_has_begun,
             j15_requests_go_to_who_has_the_least,
@@ -286,7 +292,10 @@ suite! {
         }
     }
     real: {
-        proxying::{ j15_without_descriptors_requests_fail_and_others_go_on }
+        proxying::{
+            j15_without_descriptors_requests_fail_and_others_go_on,
+            j15_body_where_there_is_none_is_not_the_next_answer,
+        }
     }
     sim: {
         total::{ j4_requests_in_time_go_on }

@@ -2,7 +2,7 @@
 
 use crate::harness::Harness;
 use coracle_http::{App, Service, Settings};
-use coracle_net::{Address, Buffer, Conn, Listener, Protocol};
+use coracle_net::{Address, Buffer, Conn, ConnHandle, Listener, Protocol};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -63,7 +63,6 @@ pub(crate) struct Script {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Close,
-    Abort,
     /// Nothing: it is neither closed nor read.
     Open,
 }
@@ -86,12 +85,6 @@ impl Script {
         self
     }
 
-    /// Breaks it off.
-    pub(crate) fn abort(mut self) -> Script {
-        self.end = Ending::Abort;
-        self
-    }
-
     /// Says nothing before this has come.
     pub(crate) fn until(mut self, text: &'static str) -> Script {
         self.until = text;
@@ -111,26 +104,69 @@ pub(crate) fn overheard(
     h: &Harness,
     scripts: Vec<Script>,
 ) -> (Address, Rc<Cell<u32>>, Rc<RefCell<String>>) {
-    let (asked, heard) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(String::new())));
-    let (note, hear) = (Rc::clone(&asked), Rc::clone(&heard));
+    let (address, seen) = speaking(h, scripts);
+    (address, seen.asked, seen.heard)
+}
+
+/// Its side of each connection that it has had, in their order.
+pub(crate) type Held = Rc<RefCell<Vec<ConnHandle>>>;
+
+/// The same, and its connections.
+pub(crate) fn held(h: &Harness, scripts: Vec<Script>) -> (Address, Held) {
+    let (address, seen) = speaking(h, scripts);
+    (address, seen.held)
+}
+
+fn speaking(h: &Harness, scripts: Vec<Script>) -> (Address, Seen) {
+    let seen = Seen::default();
+    let note = seen.clone();
     let scripts = RefCell::new(scripts.into_iter());
     let settings = coracle_net::Settings::default();
     let listener = Listener::bind(&h.lp, &any(), settings, move |_| Speaker {
         script: scripts.borrow_mut().next(),
-        asked: Rc::clone(&note),
-        heard: Rc::clone(&hear),
+        seen: note.clone(),
     });
     let address = listener.expect("it listens").local_address(&h.lp).expect("an address");
-    (address, asked, heard)
+    (address, seen)
+}
+
+/// A server that takes connections, and neither reads nor says anything.
+pub(crate) fn deaf(h: &Harness) -> Address {
+    struct Deaf;
+    impl Protocol for Deaf {
+        fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+            conn.pause();
+            Ok(())
+        }
+
+        fn on_data(&mut self, _: &mut Conn<'_>, _: &mut Buffer) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let settings = coracle_net::Settings::default();
+    let listener = Listener::bind(&h.lp, &any(), settings, |_| Deaf);
+    listener.expect("it listens").local_address(&h.lp).expect("an address")
+}
+
+/// What such a server has seen.
+#[derive(Clone, Default)]
+struct Seen {
+    asked: Rc<Cell<u32>>,
+    heard: Rc<RefCell<String>>,
+    held: Held,
 }
 
 struct Speaker {
     script: Option<Script>,
-    asked: Rc<Cell<u32>>,
-    heard: Rc<RefCell<String>>,
+    seen: Seen,
 }
 
 impl Protocol for Speaker {
+    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
+        self.seen.held.borrow_mut().push(conn.handle());
+        Ok(())
+    }
+
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         let Some(script) = &mut self.script else {
             conn.close();
@@ -144,21 +180,14 @@ impl Protocol for Speaker {
             input.take_all();
             return Ok(());
         }
-        self.asked.set(self.asked.get() + 1);
-        self.heard.borrow_mut().push_str(&text);
+        self.seen.asked.set(self.seen.asked.get() + 1);
+        self.seen.heard.borrow_mut().push_str(&text);
         input.take_all();
         conn.write(script.answers.remove(0));
         if script.answers.is_empty() {
             match script.end {
                 Ending::Close => conn.close(),
                 Ending::Open => conn.pause(),
-                Ending::Abort => {
-                    let _ = conn.set_option(coracle_net::SocketOption::ResetOnClose(true));
-                    conn.write_then("", |conn| {
-                        conn.abort();
-                        Ok(())
-                    });
-                }
             }
         }
         Ok(())

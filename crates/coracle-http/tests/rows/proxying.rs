@@ -2,12 +2,14 @@
 
 use crate::client::Client;
 use crate::harness::Harness;
-use crate::peers::{Script, counted, listening, nobody, overheard, run, scripted};
+use crate::peers::{Script, counted, deaf, held, listening, nobody, overheard, run, scripted};
 use coracle_coro::sleep;
+use coracle_http::middleware::etag;
 use coracle_http::proxy::{Balance, HealthCheck, HostPolicy, ProxyVersion, Settings};
 use coracle_http::{
-    Body, IntoResponse, Proxy, Request, Response, Router, Status, Trailers, streaming, ws,
+    App, Body, IntoResponse, Proxy, Request, Response, Router, Status, Trailers, streaming, ws,
 };
+use coracle_loop::Loop;
 use coracle_net::Address;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -260,20 +262,90 @@ pub(crate) fn j15_answers_that_are_none_are_a_502(h: &Harness) {
 pub(crate) fn j15_answer_that_breaks_off_is_cut(h: &Harness) {
     let long = format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{}", "x".repeat(20_000));
     let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nahoy\r\n";
-    for (script, whole) in [
-        (Script::answer(&long), false),
-        (Script::answer(&long).abort(), false),
-        (Script::answer(chunks), false),
-        (Script::answer("HTTP/1.1 200 OK\r\n\r\nahoy"), true),
-    ] {
-        let (upstream, _) = scripted(h, vec![script]);
+    for (answer, abort) in [(&*long, false), (&*long, true), (chunks, false), (chunks, true)] {
+        let (upstream, held) = held(h, vec![Script::answer(answer).open()]);
         let client = Client::of(h, to(&[&upstream]));
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        // What was not sent when it is cut is not sent any more.
-        let rest = client.rest();
-        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 200 OK\r\n"), "{rest:?}");
-        let is_whole = rest.ends_with(b"0\r\n\r\n") || rest.len() >= 100_000;
-        assert_eq!(is_whole, whole, "{} bytes", rest.len());
+        assert_eq!(client.head().status, 200);
+        match answer == chunks {
+            true => assert_eq!(client.take_until("ahoy\r\n"), "4\r\nahoy\r\n"),
+            false => assert_eq!(client.take(20_000).len(), 20_000),
+        }
+        held.borrow()[0].with(&h.lp, |conn| {
+            if abort {
+                let _ = conn.set_option(coracle_net::SocketOption::ResetOnClose(true));
+            }
+            conn.abort();
+        });
+        assert_eq!(client.rest(), b"", "neither more of it, nor an end");
+    }
+    // This one ends with its connection.
+    let (upstream, _) = scripted(h, vec![Script::answer("HTTP/1.1 200 OK\r\n\r\nahoy")]);
+    let client = Client::of(h, to(&[&upstream]));
+    assert_eq!(client.get("/").text(), "ahoy");
+}
+
+/// What is left of an answer that nobody wants any more is not the answer to the next request.
+pub(crate) fn j15_half_read_answer_is_nobody_elses(h: &Harness) {
+    let long = |head: &str| {
+        let length = "Content-Length: 100000\r\n\r\n";
+        format!("HTTP/1.1 {head}\r\n{length}{}", "x".repeat(20_000))
+    };
+    let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    for (answer, status) in [("205 Reset Content", 205), ("200 OK\r\nETag: \"1\"", 304)] {
+        let scripts = vec![Script::answer(&long(answer)).open(), Script::answer(good)];
+        let (upstream, _) = scripted(h, scripts);
+        let proxy = to(&[&upstream]);
+        let client = Client::of(h, Router::new(()).with(etag).mount("/", proxy));
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"1\"\r\n\r\n");
+        assert_eq!(client.head().status, status);
+        let next = Client::to(h, &client.service).get("/");
+        assert_eq!((next.status, next.text()), (200, "ok"), "behind a {status}");
+    }
+    // The same where nobody is cancelled because the client is gone: its handler is told by a write.
+    let upstream = listening(h, |req: &Request<'_>| -> Response {
+        match req.path() {
+            "/ok" => "ok".into_response(),
+            _ => Body::stream(|out| {
+                loop {
+                    out.write_all(&[b'x'; 1000])?;
+                    out.flush()?;
+                    sleep(MS)?;
+                }
+            })
+            .into_response(),
+        }
+    });
+    let proxy = Rc::new(to(&[&upstream]));
+    let inner = Rc::clone(&proxy);
+    let client = Client::of(h, move |req: &Request<'_>| inner.call(req));
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    client.server.with(&h.lp, |conn| conn.abort());
+    h.run_until(&proxy, |proxy| proxy.upstreams()[0].in_flight() == 0);
+    let next = Client::to(h, &client.service).get("/ok");
+    assert_eq!((next.status, next.text()), (200, "ok"));
+}
+
+pub(crate) fn j15_body_where_there_is_none_is_not_the_next_answer(h: &Harness) {
+    let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    for (method, answer) in [
+        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+        ("GET", "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"),
+        ("GET", "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ] {
+        let scripts = vec![Script::answer(answer).open(), Script::answer(good)];
+        let (upstream, held) = held(h, scripts);
+        let front = listening(h, to(&[&upstream]));
+        run(h, move || {
+            let (client, url) = (coracle_http::Client::new(), format!("http://{front}/"));
+            drop(client.request(method, &url).send().unwrap());
+            let lp = Loop::current().unwrap();
+            held.borrow()[0].with(&lp, |conn| conn.write("ahoy!"));
+            sleep(100 * MS).unwrap();
+            let next = client.get(&url).send().unwrap();
+            assert_eq!((next.status(), &*next.text().unwrap()), (Status::OK, "ok"), "{answer:?}");
+        });
     }
 }
 
@@ -333,6 +405,45 @@ pub(crate) fn j15_what_takes_too_long_is_a_504(h: &Harness) {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n");
     client.send(vec![b'x'; 20_000]);
     assert_eq!(client.answer().status, 504);
+}
+
+pub(crate) fn j15_upload_that_is_not_taken_is_a_504(h: &Harness) {
+    let settings = Settings { body_timeout: 50 * MS, ..patient() };
+    let front = listening(h, with(&[&deaf(h)], settings));
+    run(h, move || {
+        let client = coracle_http::Client::new();
+        // More than all buffers hold.
+        let answer = client.post(&format!("http://{front}/")).body(vec![b'x'; 10 << 20]).send();
+        assert_eq!(answer.unwrap().status(), 504);
+    });
+}
+
+pub(crate) fn j15_answer_may_begin_before_the_upload_ends(h: &Harness) {
+    // It begins at once, and goes on for longer than a head may take.
+    let upstream = listening(
+        h,
+        streaming(|req: &Request<'_>| {
+            let mut body = req.owned_body_reader();
+            Body::stream(move |out| {
+                out.write_all(b"begin")?;
+                out.flush()?;
+                io::copy(&mut body, &mut io::sink())?;
+                for _ in 0..30 {
+                    sleep(10 * MS)?;
+                    out.write_all(b"more")?;
+                    out.flush()?;
+                }
+                Ok(())
+            })
+        }),
+    );
+    let settings = Settings { head_timeout: 30 * MS, ..patient() };
+    let client = Client::of(h, with(&[&upstream], settings));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.take_until("begin\r\n"), "5\r\nbegin\r\n");
+    client.send(vec![b'x'; 20_000]);
+    assert_eq!(client.chunks().len(), 30 * 4);
 }
 
 pub(crate) fn j15_nobody_to_ask_is_a_503(h: &Harness) {
@@ -403,7 +514,10 @@ pub(crate) fn j15_health_is_asked_for(h: &Harness) {
 pub(crate) fn j15_client_that_is_gone_cancels_what_it_asked(h: &Harness) {
     let ended = Rc::new(Cell::new(false));
     let note = Rc::clone(&ended);
-    let upstream = listening(h, move |_: &Request<'_>| {
+    let upstream = listening(h, move |req: &Request<'_>| -> Response {
+        if req.path() == "/ok" {
+            return "ok".into_response();
+        }
         let note = Rc::clone(&note);
         Body::stream(move |out| {
             let result = loop {
@@ -417,6 +531,7 @@ pub(crate) fn j15_client_that_is_gone_cancels_what_it_asked(h: &Harness) {
             note.set(true);
             result
         })
+        .into_response()
     });
     let proxy = Rc::new(to(&[&upstream]));
     let client = Client::of(h, Rc::clone(&proxy));
@@ -425,6 +540,7 @@ pub(crate) fn j15_client_that_is_gone_cancels_what_it_asked(h: &Harness) {
     client.server.with(&h.lp, |conn| conn.abort());
     h.run_until(&ended, |ended| ended.get());
     h.run_until(&proxy, |proxy| proxy.upstreams()[0].in_flight() == 0);
+    assert_eq!(Client::to(h, &client.service).get("/ok").text(), "ok");
 }
 
 pub(crate) fn j15_upload_that_breaks_off_is_not_whole_for_the_upstream(h: &Harness) {
