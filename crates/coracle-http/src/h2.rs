@@ -17,6 +17,7 @@
 mod answer;
 mod download;
 mod notice;
+mod piece;
 mod pipe;
 mod request;
 mod stream;
@@ -29,6 +30,7 @@ mod watch;
 pub(crate) use self::watch::PREFACE;
 
 use self::notice::Notice;
+use self::piece::Unsent;
 use self::pipe::{Buffers, LIMIT_INPUT_BYTES, Pipe};
 use self::stream::Stream;
 use self::tasks::{Requests, Tasks};
@@ -70,8 +72,10 @@ pub(crate) struct Shared {
     watch: RefCell<Watch>,
     /// The request that hyper has just brought, until it gives away the task of it.
     calling: Cell<Option<Rc<Stream>>>,
-    /// Streams that are not over.
+    /// Streams with which hyper is not done.
     streams: RefCell<Vec<Rc<Stream>>>,
+    /// The ends of answers with which it is, and which wait for the client's windows.
+    unsent: RefCell<Vec<Rc<Unsent>>>,
     requests: Cell<u64>,
     /// How much was given to the connection.
     written: Cell<u64>,
@@ -97,6 +101,7 @@ impl H2 {
             watch: RefCell::new(Watch::new(now)),
             calling: Cell::new(None),
             streams: RefCell::default(),
+            unsent: RefCell::default(),
             requests: Cell::new(0),
             written: Cell::new(0),
             ended: Cell::new(false),
@@ -225,6 +230,7 @@ impl Shared {
         }
         for _ in 0..LIMIT_POLLS {
             let polled = self.poll();
+            self.forget_sent();
             let written = self.buffers.flush(conn);
             self.written.set(self.written.get() + written as u64);
             let full = !conn.writable();
@@ -273,7 +279,14 @@ impl Shared {
     /// Whether the client has sent everything, and has all its answers.
     fn has_ended(&self) -> bool {
         let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
-        self.ended.get() && is_looked_at && self.streams.borrow().is_empty()
+        self.ended.get() && is_looked_at && !self.is_busy()
+    }
+
+    /// Whether hyper has something to answer, or to send.
+    fn is_busy(&self) -> bool {
+        !self.streams.borrow().is_empty()
+            || !self.unsent.borrow().is_empty()
+            || self.buffers.is_refused()
     }
 
     fn pause_or_resume(&self, conn: &mut Conn<'_>) {
@@ -323,14 +336,14 @@ impl Shared {
 
     fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
-        self.clock.note_request(self.written.get());
+        self.clock.note_request();
         if self.requests.get() == self.site.settings.limit_requests {
             self.clock.note_last_request();
             self.wake();
         }
     }
 
-    /// A stream that is not over when hyper has brought it.
+    /// A stream with which hyper is not done when it has brought it.
     fn enter(&self, stream: &Rc<Stream>) {
         let mut streams = self.streams.borrow_mut();
         stream.place.set(streams.len());
@@ -344,12 +357,32 @@ impl Shared {
         if let Some(moved) = streams.get(place) {
             moved.place.set(place);
         }
+        self.note_unsent(stream);
         if streams.is_empty() {
             drop(streams);
-            self.clock.note_request(self.written.get()); // it is idle from now on
+            self.clock.note_request(); // it is idle from now on
             if self.ended.get() {
                 self.wake();
             }
+        }
+    }
+
+    /// Hyper is done with a stream, but may not have put all of its answer into frames.
+    fn note_unsent(&self, stream: &Stream) {
+        if let Some(unsent) = stream.download.unsent() {
+            self.unsent.borrow_mut().push(Rc::clone(unsent));
+        }
+    }
+
+    /// Forgets answers that are in frames.
+    fn forget_sent(&self) {
+        let mut unsent = self.unsent.borrow_mut();
+        if unsent.is_empty() {
+            return;
+        }
+        unsent.retain(|unsent| !unsent.is_empty());
+        if unsent.is_empty() {
+            self.clock.note_request(); // as above
         }
     }
 }

@@ -550,6 +550,36 @@ fn j13_server_that_stops_says_so_and_answers_what_is_under_way() {
     }
 }
 
+/// Its end may be longer in coming than a connection that asks nothing is waited for.
+#[test]
+fn j13_server_that_stops_sends_all_of_what_it_has_begun_to_answer() {
+    const LEN: usize = 40_000;
+    for backend in BACKENDS {
+        let stop_timeout = Duration::from_millis(1);
+        let settings = Settings { stop_timeout, ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").expect("bind").loops(1).backend(backend);
+        let running = server.settings(settings).start(|_: &Request<'_>| vec![7; LEN]);
+        let running = running.expect("it starts");
+        let mut stream = connect(&running);
+        const FIRST: u32 = 10_000;
+        let window = [&[0, 4][..], &FIRST.to_be_bytes()].concat(); // SETTINGS_INITIAL_WINDOW_SIZE
+        let settings = http2_frames::frame(http2_frames::kind::SETTINGS, 0, 0, &window);
+        let hello = [http2_frames::PREFACE, &settings, &http2_frames::get(1)].concat();
+        stream.write_all(&hello).expect("it listens");
+        eventually(|| running.stats().requests == 1);
+        running.stop();
+        std::thread::sleep(Duration::from_millis(100));
+        let update = (LEN as u32 - FIRST).to_be_bytes();
+        let update = http2_frames::frame(http2_frames::kind::WINDOW_UPDATE, 0, 1, &update);
+        let _ = stream.write_all(&update); // or it does not listen any more
+        let data: Vec<_> =
+            frames(stream).into_iter().filter(|it| it.kind == http2_frames::kind::DATA).collect();
+        assert_eq!(data.iter().map(|it| it.payload.len()).sum::<usize>(), LEN, "{backend:?}");
+        assert_eq!(data.last().map(|it| it.flags), Some(http2_frames::END_STREAM));
+        running.join().expect("it ends");
+    }
+}
+
 #[test]
 fn q5_connections_of_http_2_are_counted_as_any_other() {
     let settings = Settings { limit_connections_per_address: Some(1), ..Settings::default() };

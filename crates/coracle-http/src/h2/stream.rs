@@ -29,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(super) type Answer = http::Response<Outgoing>;
 
@@ -48,7 +48,7 @@ pub(super) struct Stream {
     failed: Cell<bool>,
     /// Who is to be cancelled when the client is gone.
     handler: Cell<Option<JoinHandle<()>>>,
-    /// Its place among those of its connection that are not answered yet.
+    /// Its place among those of its connection with which hyper is not done.
     pub(super) place: Cell<usize>,
 }
 
@@ -98,16 +98,22 @@ impl Stream {
             waker.into_iter().for_each(Waker::wake);
             return true;
         }
-        if let Some((time, bytes)) = self.download.untaken(now).filter(|_| !is_blocked) {
-            let earned = Duration::from_secs(bytes as u64 / u64::from(settings.min_send_rate));
-            if time >= settings.write_timeout.saturating_add(earned) {
-                self.failed.set(true);
-                self.be_gone();
-                self.wake();
+        match self.download.unsent() {
+            Some(unsent) if is_blocked => unsent.put_off(now, settings),
+            Some(unsent) if unsent.is_late(now) => {
+                self.fail();
                 return true;
             }
+            _ => {}
         }
         false
+    }
+
+    /// Has it reset.
+    fn fail(&self) {
+        self.failed.set(true);
+        self.be_gone();
+        self.wake();
     }
 
     // --- The request -----------------------------------------------------------------------------------

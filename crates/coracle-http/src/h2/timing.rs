@@ -15,8 +15,6 @@ pub(super) struct Clock {
     timer: RefCell<Option<(Instant, Timer)>>,
     /// When it last asked something, or had its last answer.
     active: Cell<Instant>,
-    /// How much had been written when it was last seen that it takes its answers.
-    written: Cell<u64>,
     /// Since when the server is about to stop.
     stopping: Cell<Option<Instant>>,
     /// It has asked as often as it may.
@@ -32,7 +30,6 @@ impl Clock {
         Clock {
             timer: RefCell::default(),
             active: Cell::new(now),
-            written: Cell::new(0),
             stopping: Cell::new(None),
             asked_enough: Cell::new(false),
             blocked: Cell::new(None),
@@ -44,12 +41,11 @@ impl Clock {
         self.stopping.set(Some(now));
     }
 
-    /// It has asked something, or had its last answer, when so much had been written.
-    pub(super) fn note_request(&self, written: u64) {
+    /// It has asked something, or had its last answer.
+    pub(super) fn note_request(&self) {
         if let Some(lp) = Loop::current() {
             self.active.set(lp.now());
         }
-        self.written.set(written);
     }
 
     pub(super) fn note_last_request(&self) {
@@ -87,7 +83,7 @@ impl Shared {
     /// When something may be too late.
     fn next_look(&self, now: Instant) -> Instant {
         let (settings, clock) = (&self.site.settings, &self.clock);
-        let busy = !self.streams.borrow().is_empty();
+        let busy = self.is_busy();
         let mut next = match busy {
             // Streams have their times, which are not looked for one by one: a little later is soon enough.
             true => now + settings.write_timeout.min(settings.body_timeout) / 4,
@@ -137,19 +133,6 @@ impl Shared {
         *timer = Some((next, set));
     }
 
-    /// Whether it has nothing to ask, but still takes what it was answered, at the least rate.
-    fn is_taking(&self, now: Instant) -> bool {
-        let clock = &self.clock;
-        let time = now.saturating_duration_since(clock.active.get());
-        let least = time.as_secs().max(1) * u64::from(self.site.settings.min_send_rate);
-        let written = self.written.get();
-        let is_taking = written - clock.written.replace(written) >= least;
-        if is_taking {
-            clock.active.set(now);
-        }
-        is_taking
-    }
-
     fn look_at_the_clock(&self, conn: &mut Conn<'_>) {
         if self.over.get() {
             return;
@@ -177,10 +160,9 @@ impl Shared {
             }
             clock.blocked.set(Some((now, taken)));
         }
-        let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
-        if streams.is_empty() {
+        if !self.is_busy() {
             let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
-            if stopped || (is_over(clock.active.get(), self.patience()) && !self.is_taking(now)) {
+            if stopped || is_over(clock.active.get(), self.patience()) {
                 self.end_gracefully();
                 self.run(conn); // which says goodbye
                 self.end();
@@ -189,11 +171,26 @@ impl Shared {
         }
         let is_blocked =
             clock.last_blocked.get().is_some_and(|it| !is_over(it, settings.write_timeout));
+        let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
         for stream in streams {
             if stream.look_at_the_clock(now, is_blocked) {
                 self.site.stats.count_timed_out();
             }
         }
+        if self.is_left(now, is_blocked) {
+            self.site.stats.count_timed_out();
+            return self.go_away(conn, "an answer was not taken in time");
+        }
         self.arm(conn);
+    }
+
+    /// Whether the client has left the end of an answer for too long. There is nobody any more who could reset it
+    /// alone.
+    fn is_left(&self, now: Instant, is_blocked: bool) -> bool {
+        let unsent = self.unsent.borrow();
+        if is_blocked {
+            unsent.iter().for_each(|unsent| unsent.put_off(now, &self.site.settings));
+        }
+        unsent.iter().any(|unsent| unsent.is_late(now))
     }
 }

@@ -15,24 +15,24 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-const ENHANCE_YOUR_CALM: u32 = 0xb;
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 0xb;
 const PROTOCOL_ERROR: u32 = 1;
 
 fn hello(client: &Client<'_>) {
     client.send(crate::http2_frames::hello());
 }
 
-fn next_frame(client: &Client<'_>) -> Option<Frame> {
+pub(crate) fn next_frame(client: &Client<'_>) -> Option<Frame> {
     crate::http2_frames::next(|count| client.take(count))
 }
 
 /// The next frame of which this is so.
-fn find(client: &Client<'_>, is_it: impl Fn(&Frame) -> bool) -> Option<Frame> {
+pub(crate) fn find(client: &Client<'_>, is_it: impl Fn(&Frame) -> bool) -> Option<Frame> {
     std::iter::from_fn(|| next_frame(client)).find(is_it)
 }
 
 /// The code of the `GOAWAY` that the connection ends with, if it does with one.
-fn goaway(client: &Client<'_>) -> Option<u32> {
+pub(crate) fn goaway(client: &Client<'_>) -> Option<u32> {
     let mut code = None;
     while let Some(frame) = next_frame(client) {
         if frame.kind == kind::GOAWAY {

@@ -14,6 +14,7 @@ mod handlers;
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
 mod harness;
 mod http2;
+mod http2_ends;
 mod http2_frames;
 mod http2_peer;
 mod keeping;
@@ -268,6 +269,11 @@ suite! {
             j13_silent_connection_is_closed,
             j13_body_has_its_time,
             j13_client_that_opens_no_window_is_not_waited_for,
+        }
+        http2_ends::{
+            j13_client_that_ends_its_side_gets_answers_that_wait_for_room,
+            j13_end_of_an_answer_is_not_left_for_ever,
+            j13_part_of_an_answer_is_not_left_for_ever,
         }
         tower::{
             t9_service_is_mounted_beside_handlers,
