@@ -277,6 +277,7 @@ suite! {
         }
         tower::{
             t9_service_is_mounted_beside_handlers,
+            t9_target_that_a_service_cannot_be_told_is_refused,
             t9_service_reads_bodies_as_they_come,
             t9_service_answers_while_it_is_asked,
         }
