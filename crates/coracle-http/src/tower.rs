@@ -92,9 +92,7 @@ where
 }
 
 /// The request as a service has it. What `http` cannot hold is refused: it must not become another one.
-fn request_of(
-    req: &Request<'_>,
-) -> Result<(http::Request<RequestBody>, Option<Feed>), Refusal> {
+fn request_of(req: &Request<'_>) -> Result<(http::Request<RequestBody>, Option<Feed>), Refusal> {
     const NO_METHOD: Refusal = Refusal::bad("the method has a byte that it cannot have");
     const NO_TARGET: Refusal =
         Refusal::bad("the target has a byte that must be percent-encoded here");

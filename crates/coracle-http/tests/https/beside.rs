@@ -93,6 +93,36 @@ fn j15_connections_say_for_whom_they_are_before_tls() {
     }
 }
 
+#[test]
+fn j15_connections_without_tls_say_for_whom_they_are_as_well() {
+    for backend in BACKENDS {
+        let tls = ServerTls::new(settings(&identity())).unwrap();
+        let behind = ProxyProtocol::from("127.0.0.0/8".parse::<Networks>().unwrap());
+        let running = server(backend, &tls)
+            .plain("127.0.0.1:0")
+            .unwrap()
+            .proxy_protocol(behind)
+            .start(|req: &Request<'_>| format!("{} {}", req.is_secure(), req.peer()))
+            .unwrap();
+        let plain = running.local_addresses()[1].ip().unwrap();
+        let mut stream = BufReader::new(socket(plain));
+        let header = "PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n";
+        let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.get_mut().write_all(format!("{header}{request}{request}").as_bytes()).unwrap();
+        for _ in 0..2 {
+            let (head, body) = answer(&mut stream);
+            assert_eq!(body, b"false 192.0.2.1:4711", "{backend:?}: {head}");
+        }
+        let mut silent = socket(plain);
+        silent.write_all(request.as_bytes()).unwrap();
+        let mut told = Vec::new();
+        let _ = silent.read_to_end(&mut told); // it may be reset
+        assert!(told.is_empty(), "without a header nobody is served");
+        drop(stream);
+        stop(running);
+    }
+}
+
 /// A proxy to an upstream, by https if that is behind TLS.
 fn proxy_to(upstream: &Running, secure: bool, tls: &ClientTls, told: proxy::Settings) -> Proxy {
     let scheme = if secure { "https" } else { "http" };
