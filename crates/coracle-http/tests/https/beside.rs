@@ -8,7 +8,7 @@ use coracle_http::tls::{ClientTls, Identity, ServerTls};
 use coracle_http::{
     Cgi, Networks, Proxy, ProxyProtocol, Request, Router, Running, Server, proxy, ws,
 };
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -233,6 +233,29 @@ fn o1_scripts_are_told_of_tls() {
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();
+}
+
+#[test]
+fn k1_page_without_tls_is_another_site_than_a_websocket_with() {
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let app = |req: &Request<'_>| ws::upgrade(req).run(|ws| ws.send("ahoy"));
+        let running = server(backend, &tls).start(app).unwrap();
+        for (origin, status) in [("https://localhost", 101), ("http://localhost", 403)] {
+            let mut stream = connect(&running, &client(&identity));
+            let request = format!(
+                "GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nConnection: upgrade\r\n\
+                 Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            );
+            stream.get_mut().write_all(request.as_bytes()).unwrap();
+            let mut line = String::new();
+            stream.read_line(&mut line).unwrap();
+            assert!(line.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {line}");
+        }
+        stop(running);
+    }
 }
 
 #[test]
