@@ -237,6 +237,7 @@ suite! {
             k4_client_talks_to_a_server,
             k4_client_in_callbacks_and_one_that_is_dropped,
             k4_client_refuses_what_is_no_answer,
+            k4_client_sends_no_subprotocol_that_is_no_word,
             k4_client_talks_through_a_layer,
             k4_client_that_is_cancelled_hears_of_it,
             k6_room_tells_everybody_in_order,
