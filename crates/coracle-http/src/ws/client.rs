@@ -177,7 +177,8 @@ impl Client {
         Ok(WebSocket::new(handle.line, inbox))
     }
 
-    /// For `wss`: with this TLS, and trust in whom it trusts. Without it, in whom the system trusts.
+    /// For `wss`: with this TLS, and trust in whom it trusts. Without it, in whom the system trusts. HTTP/1.1 is
+    /// spoken above, whatever else it speaks elsewhere.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: &coracle_tls::ClientTls) -> Client {
@@ -215,10 +216,15 @@ impl Client {
             Some(end) => &self.host[..=end],
             None => self.host.split(':').next().unwrap_or_default(),
         };
-        match &self.trust {
-            Some(tls) => tls.layer(name),
-            None => coracle_tls::ClientTls::system()?.layer(name),
-        }
+        let system;
+        let tls = match &self.trust {
+            Some(tls) => tls,
+            None => {
+                system = coracle_tls::ClientTls::system()?;
+                &system
+            }
+        };
+        tls.speaking(["http/1.1"]).layer(name)
     }
 
     #[cfg(not(feature = "tls"))]
