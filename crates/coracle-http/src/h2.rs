@@ -120,6 +120,9 @@ impl Protocol for H2 {
         conn.set_idle_timeout(None);
         shared.connection.set(Some(Box::pin(shared.connect())));
         shared.drive();
+        if shared.site.stopping.get() {
+            shared.stop(conn); // what it came through was told before
+        }
         shared.arm(conn);
         Ok(())
     }
@@ -158,8 +161,7 @@ impl Protocol for H2 {
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
         shared.site.stopping.set(true);
-        shared.clock.stop(conn.lp().now());
-        shared.end_gracefully();
+        shared.stop(conn);
         shared.run(conn);
         Ok(())
     }
@@ -296,6 +298,12 @@ impl Shared {
         } else if unread <= LIMIT_INPUT_BYTES / 2 && self.paused.replace(false) {
             conn.resume();
         }
+    }
+
+    /// The server stops.
+    fn stop(&self, conn: &Conn<'_>) {
+        self.clock.stop(conn.lp().now());
+        self.end_gracefully();
     }
 
     fn end_gracefully(&self) {

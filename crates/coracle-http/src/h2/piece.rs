@@ -121,8 +121,8 @@ mod tests {
         pieces.clear();
         let begin = begin + 100 * SECOND;
         for _ in 0..100 {
-            let next = unsent.piece(vec![0; 10_000].into(), begin, &settings);
-            pieces = vec![next];
+            pieces.push(unsent.piece(vec![0; 10_000].into(), begin, &settings));
+            pieces.drain(..pieces.len() - 1);
         }
         assert!(!unsent.is_late(begin + 129 * SECOND));
         assert!(unsent.is_late(begin + 231 * SECOND));

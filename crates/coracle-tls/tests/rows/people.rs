@@ -202,7 +202,7 @@ pub(crate) fn m2_ticket_does_not_outlive_the_certificate_of_its_client(h: &Harne
     for (tls, client) in servers.iter().zip(&clients) {
         let client = Client::new(h, tls, client.layer("a.example").unwrap());
         let _ = client.shake_hands(); // which is done, for the client
-        let over = client.cut();
+        let over = client.over();
         assert!(over.last().unwrap().contains("it is too old"), "{over:?}");
     }
 }
