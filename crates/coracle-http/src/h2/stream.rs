@@ -196,12 +196,7 @@ impl Stream {
                     }
                     break;
                 }
-                Err((kind, refusal)) => {
-                    if kind == io::ErrorKind::TimedOut {
-                        site.stats.count_timed_out();
-                    }
-                    Some(refusal)
-                }
+                Err((_, refusal)) => Some(refusal),
             };
             if let Some(refusal) = refused
                 && let Some(exchange) = receiving.take()

@@ -553,6 +553,7 @@ pub(crate) fn j13_body_has_its_time(h: &Harness) {
     let mut peer = Peer::with(h, settings.clone(), ok);
     let (response, _out) = peer.ask(request("POST", "/"), true);
     assert_eq!(peer.answer(response).expect("an answer").status, 408);
+    assert_eq!(peer.client.service.stats().timed_out, 1, "it is late once");
     let app = streaming(|req: &Request<'_>| -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         req.body_reader().read_to_end(&mut body)?;
