@@ -356,6 +356,7 @@ impl Shared {
         let mut streams = self.streams.borrow_mut();
         stream.place.set(streams.len());
         streams.push(Rc::clone(stream));
+        self.clock.note_deadline(stream.deadline());
     }
 
     fn leave(&self, stream: &Rc<Stream>) {

@@ -38,6 +38,10 @@ pub(super) struct Stream {
     pub(super) conn: Rc<Shared>,
     exchange: Cell<Option<Box<Exchange>>>,
     answer: Cell<Option<Answer>>,
+    /// When it began; not any more, once it was late.
+    begun: Cell<Option<Instant>>,
+    /// All of it has come, or is to be read by its handler.
+    received: Cell<bool>,
     pub(super) upload: RefCell<Upload>,
     pub(super) download: Download,
     /// Hyper's task, while it waits for something.
@@ -92,7 +96,19 @@ impl Stream {
     pub(super) fn look_at_the_clock(&self, now: Instant, is_blocked: bool) -> bool {
         const BODY_LATE: Refusal =
             Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
+        const LATE: Refusal = Refusal::new(Status::REQUEST_TIMEOUT, "the request took too long");
         let settings = self.settings();
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
+            self.begun.set(None);
+            match self.received.get() {
+                true => self.fail(),
+                false => {
+                    let waker = self.upload.borrow_mut().fail((io::ErrorKind::TimedOut, LATE));
+                    waker.into_iter().for_each(Waker::wake);
+                }
+            }
+            return true;
+        }
         if self.upload.borrow().is_late(now, settings) {
             let waker = self.upload.borrow_mut().fail((io::ErrorKind::TimedOut, BODY_LATE));
             waker.into_iter().for_each(Waker::wake);
@@ -107,6 +123,12 @@ impl Stream {
             _ => {}
         }
         false
+    }
+
+    /// When it takes too long in all, if there is such a time.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let timeout = self.settings().request_timeout?;
+        self.begun.get().map(|begun| begun + timeout)
     }
 
     /// Has it reset.
@@ -126,6 +148,8 @@ impl Stream {
             conn: Rc::clone(conn),
             exchange: Cell::new(None),
             answer: Cell::new(None),
+            begun: Cell::new(Loop::current().map(|lp| lp.now())),
+            received: Cell::new(false),
             upload: RefCell::new(Upload::new(has_body.then_some(incoming))),
             download: Download::default(),
             task: Cell::new(None),
@@ -211,6 +235,7 @@ impl Stream {
 
     fn start(self: &Rc<Self>, mut exchange: Box<Exchange>) {
         let site = &self.conn.site;
+        self.received.set(true);
         site.stats.count_request();
         let waiting = Unstarted(Some(Rc::clone(self)));
         if exchange.plan.inline {

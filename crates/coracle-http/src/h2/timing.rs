@@ -1,8 +1,9 @@
 //! What takes too long on a connection of HTTP/2.
 //!
 //! There is one timer, for the earliest of what may be too late: the preface or the rest of a header, a client
-//! that asks nothing or takes nothing, bodies that do not come, and answers that are not taken. What happens
-//! meanwhile does not set it anew; it looks for itself, when it fires, how much time is left.
+//! that asks nothing or takes nothing, bodies that do not come, answers that are not taken, and requests that
+//! take too long in all. What happens meanwhile does not set it anew; it looks for itself, when it fires, how much
+//! time is left.
 
 use super::Shared;
 use coracle_loop::{Loop, Timer};
@@ -19,6 +20,8 @@ pub(super) struct Clock {
     stopping: Cell<Option<Instant>>,
     /// It has asked as often as it may.
     asked_enough: Cell<bool>,
+    /// When the first of its requests takes too long in all, or earlier.
+    deadline: Cell<Option<Instant>>,
     /// While the client does not take what is sent to it: since when, and how much it had taken by then.
     blocked: Cell<Option<(Instant, u64)>>,
     /// When that last was so.
@@ -32,6 +35,7 @@ impl Clock {
             active: Cell::new(now),
             stopping: Cell::new(None),
             asked_enough: Cell::new(false),
+            deadline: Cell::new(None),
             blocked: Cell::new(None),
             last_blocked: Cell::new(None),
         }
@@ -50,6 +54,12 @@ impl Clock {
 
     pub(super) fn note_last_request(&self) {
         self.asked_enough.set(true);
+    }
+
+    /// One of its requests takes too long then, if at all.
+    pub(super) fn note_deadline(&self, deadline: Option<Instant>) {
+        let first = [self.deadline.get(), deadline].into_iter().flatten().min();
+        self.deadline.set(first);
     }
 
     pub(super) fn disarm(&self) {
@@ -91,6 +101,9 @@ impl Shared {
         };
         if let Some(since) = self.watch.borrow().awaits_since {
             next = next.min(since + settings.header_timeout);
+        }
+        if let Some(deadline) = clock.deadline.get() {
+            next = next.min(deadline);
         }
         if let Some((since, _)) = clock.blocked.get() {
             next = next.min(since + settings.write_timeout);
@@ -172,10 +185,12 @@ impl Shared {
         let is_blocked =
             clock.last_blocked.get().is_some_and(|it| !is_over(it, settings.write_timeout));
         let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
+        clock.deadline.set(None);
         for stream in streams {
             if stream.look_at_the_clock(now, is_blocked) {
                 self.site.stats.count_timed_out();
             }
+            clock.note_deadline(stream.deadline());
         }
         if self.is_left(now, is_blocked) {
             self.site.stats.count_timed_out();

@@ -205,6 +205,7 @@ suite! {
             j4_answer_that_is_not_there_in_all_its_time_is_cut,
             j4_answer_that_is_not_taken_in_all_its_time_is_cut,
             j4_last_answer_that_is_not_taken_in_all_its_time_is_cut,
+            j4_request_of_http_2_has_all_its_time_and_no_more,
         }
         autobahn::{
             k1_autobahn_1_framing,
