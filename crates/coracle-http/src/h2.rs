@@ -39,6 +39,7 @@ use self::timing::Clock;
 use self::watch::{Flood, Watch};
 use crate::peer::Peer;
 use crate::site::Site;
+use bytes::Bytes;
 use coracle_coro::future::spawn_future;
 use coracle_loop::Loop;
 use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
@@ -239,10 +240,7 @@ impl Shared {
             self.buffers.set_full(full);
             self.note_room(conn, full);
             match polled {
-                Polled::Over => {
-                    self.end();
-                    return conn.close();
-                }
+                Polled::Over => return self.close(conn),
                 Polled::Again => {}
                 Polled::Pending if !full && self.buffers.take_refused() => {}
                 Polled::Pending if self.has_ended() && !self.buffers.end() => {}
@@ -339,7 +337,21 @@ impl Shared {
             let last_stream = self.watch.borrow().last_stream;
             conn.write(watch::goaway(last_stream, why));
         }
-        conn.close();
+        self.close(conn);
+    }
+
+    /// Closes the connection when everything is sent, as long as the client takes it at the least rate.
+    fn close(&self, conn: &mut Conn<'_>) {
+        self.end();
+        if conn.unsent_bytes() == 0 {
+            return conn.close();
+        }
+        conn.write_then(Bytes::new(), |conn| {
+            conn.close();
+            Ok(())
+        });
+        self.note_room(conn, true);
+        self.arm(conn);
     }
 
     fn count_request(&self) {

@@ -93,6 +93,10 @@ impl Shared {
     /// When something may be too late.
     fn next_look(&self, now: Instant) -> Instant {
         let (settings, clock) = (&self.site.settings, &self.clock);
+        if self.over.get() {
+            let since = clock.blocked.get().map_or(now, |(since, _)| since);
+            return since + settings.write_timeout;
+        }
         let busy = self.is_busy();
         let mut next = match busy {
             // Streams have their times, which are not looked for one by one: a little later is soon enough.
@@ -147,7 +151,13 @@ impl Shared {
     }
 
     fn look_at_the_clock(&self, conn: &mut Conn<'_>) {
+        if self.cut_if_slow(conn) {
+            return;
+        }
         if self.over.get() {
+            if conn.unsent_bytes() > 0 {
+                self.arm(conn);
+            }
             return;
         }
         let (settings, clock) = (&self.site.settings, &self.clock);
@@ -158,28 +168,15 @@ impl Shared {
             self.site.stats.count_timed_out();
             return self.go_away(conn, "the header did not come in time");
         }
-        if let Some((since, before)) = clock.blocked.get()
-            && is_over(since, settings.write_timeout)
-        {
-            let taken = self.taken(conn);
-            let seconds = now.duration_since(since).as_secs();
-            let enough = seconds * u64::from(settings.min_send_rate);
-            if taken <= before || taken - before < enough {
-                self.site.stats.count_timed_out();
-                self.end();
-                // What the kernel has goes with it, or it would be kept for as long as the client drips.
-                let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
-                return conn.abort();
-            }
-            clock.blocked.set(Some((now, taken)));
-        }
         if !self.is_busy() {
             let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
             if stopped || is_over(clock.active.get(), self.patience()) {
                 self.end_gracefully();
                 self.run(conn); // which says goodbye
-                self.end();
-                return conn.close();
+                if !self.over.get() {
+                    self.close(conn);
+                }
+                return;
             }
         }
         let is_blocked =
@@ -197,6 +194,33 @@ impl Shared {
             return self.go_away(conn, "an answer was not taken in time");
         }
         self.arm(conn);
+    }
+
+    /// If the client has not taken what it was sent for as long as it may: whether that was too little, and the
+    /// connection is cut.
+    fn cut_if_slow(&self, conn: &mut Conn<'_>) -> bool {
+        let (settings, now) = (&self.site.settings, conn.lp().now());
+        let Some((since, before)) = self.clock.blocked.get() else { return false };
+        if conn.unsent_bytes() == 0 {
+            self.clock.blocked.set(None);
+            return false;
+        }
+        if now < since + settings.write_timeout {
+            return false;
+        }
+        let taken = self.taken(conn);
+        let seconds = now.duration_since(since).as_secs();
+        let enough = seconds * u64::from(settings.min_send_rate);
+        if taken > before && taken - before >= enough {
+            self.clock.blocked.set(Some((now, taken)));
+            return false;
+        }
+        self.site.stats.count_timed_out();
+        self.end();
+        // What the kernel has goes with it, or it would be kept for as long as the client drips.
+        let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
+        conn.abort();
+        true
     }
 
     /// Whether the client has left the end of an answer for too long. There is nobody any more who could reset it

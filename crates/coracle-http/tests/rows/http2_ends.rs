@@ -5,6 +5,7 @@ use crate::harness::Harness;
 use crate::http2::{ENHANCE_YOUR_CALM, find, goaway, next_frame};
 use crate::http2_frames::{END_STREAM, PREFACE, frame, get, kind};
 use coracle_http::{Body, IntoResponse, Request, Settings};
+use coracle_loop::demux::{Operation, Outcome};
 use std::io::Write;
 use std::time::Duration;
 
@@ -35,6 +36,25 @@ pub(crate) fn j13_client_that_ends_its_side_gets_answers_that_wait_for_room(h: &
         }
         assert_eq!((received, is_whole), (len, true));
     }
+}
+
+/// It has all of its answer in our memory, and ends its side.
+pub(crate) fn j4_client_of_http_2_that_drips_is_cut_while_it_is_closed(h: &Harness) {
+    let client = Client::of(h, |_: &Request<'_>| vec![7; 200_000]);
+    hello(&client, 1 << 30);
+    client.send(get(1));
+    client.end();
+    let mut seconds = 0;
+    while client.service.stats().timed_out == 0 {
+        h.run_for(Duration::from_secs(1));
+        seconds += 1;
+        assert!(seconds < 300, "it was never cut");
+        let receive = Operation::Receive { socket: client.socket, space: vec![0; 1].into() };
+        if !matches!(h.operate(receive).result, Ok(Outcome::Count(1))) {
+            break;
+        }
+    }
+    assert_eq!(client.service.stats().timed_out, 1);
 }
 
 /// With times that pass quickly.

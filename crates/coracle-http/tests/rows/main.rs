@@ -313,6 +313,7 @@ suite! {
             j4_chunk_extensions_that_drip_are_cut,
             j4_trailers_that_drip_are_cut,
         }
+        http2_ends::{ j4_client_of_http_2_that_drips_is_cut_while_it_is_closed }
         slow_clients::{
             j4_reader_that_drips_and_talks_is_cut_while_it_is_closed,
             j4_reader_that_drips_and_asks_is_cut,
