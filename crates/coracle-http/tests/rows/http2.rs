@@ -546,6 +546,15 @@ pub(crate) fn j13_silent_connection_is_closed(h: &Harness) {
     client.send(frame(kind::HEADERS, END_STREAM, 3, &fields(&[(":method", "GET")])));
     assert_eq!(goaway(&client), Some(ENHANCE_YOUR_CALM));
     assert_eq!(client.service.stats().timed_out, 1);
+    // Half a frame of a header, beside an answer that goes on.
+    let client = Client::with(h, quick(|_| ()), |_: &Request<'_>| {
+        coracle_coro::sleep(Duration::from_secs(10)).map(|()| "late")
+    });
+    hello(&client);
+    client.send(get(1));
+    client.send(&get(3)[..20]);
+    assert_eq!(goaway(&client), Some(ENHANCE_YOUR_CALM));
+    assert_eq!(client.service.stats().timed_out, 1);
 }
 
 pub(crate) fn j13_body_has_its_time(h: &Harness) {
