@@ -9,6 +9,7 @@ use super::arguments::Arguments;
 use super::live::Live;
 use super::setup::{Refused, Setup};
 use super::site::SharedApp;
+use super::tls_setup::TlsSetup;
 use super::welcome::Welcome;
 use super::whole;
 use coracle::Builder;
@@ -72,7 +73,8 @@ impl Reloader {
     }
 
     fn try_reload(&mut self) -> Result<(), Refused> {
-        let setup = Setup::load(&self.arguments)?;
+        let mut setup = Setup::load(&self.arguments)?;
+        TlsSetup::keep_fixed(self.setup.tls.as_ref(), &mut setup.tls);
         let log = match &self.log {
             Some(log) if self.setup.log == setup.log => Some(log.clone()),
             _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,
