@@ -155,6 +155,13 @@ fn q5_only_root_may_name_a_user() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("cannot become the user \"root\": only root may"), "{text}");
     assert_eq!(output.status.code(), Some(1));
+    // A group is a part of it.
+    let mut command = Command::new(&program);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--user", "nobody:12345"]);
+    let output = run_to_the_end(command.arg(dir.file("old")).uid(NOBODY).gid(NOBODY));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("\"nobody:12345\": only root may change the group"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
     // Who is that user already has nothing to give up.
     let mut command = Command::new(&program);
     command.args(["serve", "--listen", "127.0.0.1:0", "--user", "nobody"]).arg(dir.file("old"));
