@@ -439,9 +439,11 @@ pub(crate) struct Shared {
 
 impl Follow for Shared {
     fn follow(&self, settings: &Settings) -> io::Result<()> {
+        if let Some(server) = self.server.get() {
+            server.set_settings(self.connections(settings))?;
+        }
         self.addresses.set_limit(settings.limit_connections_per_address);
-        let server = self.server.get();
-        server.map_or(Ok(()), |server| server.set_settings(self.connections(settings)))
+        Ok(())
     }
 }
 

@@ -81,11 +81,14 @@ impl Reloader {
         };
         let app = whole::app(&setup, &self.welcome, log.clone(), self.https_port);
         let app = app.map_err(Refused::Other)?;
+        if let Some(tls) = &setup.tls {
+            ServerTls::new(tls.settings.clone()).map_err(Refused::Other)?; // it can be used, then
+        }
+        self.settings.replace(setup.settings.clone()).map_err(Refused::Other)?;
         if let (Some(live), Some(tls)) = (&self.tls, &setup.tls) {
             live.replace(tls.settings.clone()).map_err(Refused::Other)?;
             tls.warnings().for_each(|warning| tracing::warn!("{warning}"));
         }
-        self.settings.replace(setup.settings.clone()).map_err(Refused::Other)?;
         let fixed = self.setup.fixed(&setup).join(", ");
         if !fixed.is_empty() {
             tracing::warn!(
