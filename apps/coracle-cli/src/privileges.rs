@@ -4,6 +4,7 @@
 use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
+use std::fmt;
 use std::io;
 
 /// Who is to serve.
@@ -83,6 +84,12 @@ impl Account {
             Ok(()) if !self.uid.is_root() => Err(failed(&"there is a way back")),
             _ => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text)
     }
 }
 
