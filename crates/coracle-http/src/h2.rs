@@ -276,10 +276,12 @@ impl Shared {
         }
     }
 
-    /// Whether the client has sent everything, and has all its answers.
+    /// Whether the client has sent everything, and has its answers as far as its windows reach: it cannot move them
+    /// any more.
     fn has_ended(&self) -> bool {
         let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
-        self.ended.get() && is_looked_at && !self.is_busy()
+        let is_answered = self.streams.borrow().is_empty() && !self.buffers.is_refused();
+        self.ended.get() && is_looked_at && is_answered
     }
 
     /// Whether hyper has something to answer, or to send.

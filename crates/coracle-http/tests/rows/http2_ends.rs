@@ -38,6 +38,18 @@ pub(crate) fn j13_client_that_ends_its_side_gets_answers_that_wait_for_room(h: &
     }
 }
 
+/// It cannot open its window any more, so nothing is waited for.
+pub(crate) fn j13_client_that_ends_its_side_gets_what_its_window_lets_pass(h: &Harness) {
+    let client = Client::of(h, |_: &Request<'_>| vec![7; 10_000]);
+    hello(&client, 1_000);
+    client.send(get(1));
+    client.end();
+    let data = find(&client, |it| it.kind == kind::DATA).expect("a part of the answer");
+    assert_eq!(data.payload.len(), 1_000);
+    assert!(find(&client, |it| it.kind == kind::DATA).is_none());
+    assert_eq!(client.service.stats().timed_out, 0);
+}
+
 /// It has all of its answer in our memory, and ends its side.
 pub(crate) fn j4_client_of_http_2_that_drips_is_cut_while_it_is_closed(h: &Harness) {
     let client = Client::of(h, |_: &Request<'_>| vec![7; 200_000]);

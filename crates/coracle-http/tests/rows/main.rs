@@ -274,6 +274,7 @@ suite! {
         }
         http2_ends::{
             j13_client_that_ends_its_side_gets_answers_that_wait_for_room,
+            j13_client_that_ends_its_side_gets_what_its_window_lets_pass,
             j13_end_of_an_answer_is_not_left_for_ever,
             j13_part_of_an_answer_is_not_left_for_ever,
         }
