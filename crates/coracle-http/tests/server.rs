@@ -535,8 +535,8 @@ fn j13_server_that_stops_says_so_and_answers_what_is_under_way() {
 #[test]
 fn j13_connection_that_becomes_http_2_while_the_server_stops_is_told() {
     for backend in BACKENDS {
-        let stop_timeout = Duration::from_secs(300);
-        let settings = Settings { stop_timeout, ..Settings::default() };
+        let (stop_timeout, idle_timeout) = (PATIENCE, 2 * PATIENCE);
+        let settings = Settings { stop_timeout, idle_timeout, ..Settings::default() };
         let server = Server::bind("127.0.0.1:0").expect("bind").loops(1).backend(backend);
         let server = server.settings(settings).drain(PATIENCE);
         let running = server.start(|_: &Request<'_>| "late!");

@@ -247,6 +247,7 @@ mod tests {
         let _ = stream.read(&mut greeting); // which tries to send, too
         stream.socket.is_full = false;
         stream.close().unwrap();
+        drop(stream);
         assert_eq!(server.join().unwrap().unwrap(), b"the last words");
     }
 }

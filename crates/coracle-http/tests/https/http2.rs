@@ -214,7 +214,8 @@ fn q4_stopping_server_says_so_in_http_2_to_who_is_shaking_hands() {
     for backend in BACKENDS {
         let identity = identity();
         let tls = ServerTls::new(settings(&identity)).unwrap();
-        let waiting = Settings { stop_timeout: PATIENCE, ..Settings::default() };
+        let (stop_timeout, idle_timeout) = (PATIENCE, 2 * PATIENCE);
+        let waiting = Settings { stop_timeout, idle_timeout, ..Settings::default() };
         let server = server(backend, &tls).settings(waiting).drain(PATIENCE);
         let running = server.start(|_: &Request<'_>| "ahoy").unwrap();
         let socket = socket(address(&running));
