@@ -276,8 +276,8 @@ impl Shared {
         }
     }
 
-    /// Whether the client has sent everything, and has its answers as far as its windows reach: it cannot move them
-    /// any more.
+    /// Whether the client has sent everything, and has its answers as far as its windows reach: it cannot move
+    /// them any more.
     fn has_ended(&self) -> bool {
         let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
         let is_answered = self.streams.borrow().is_empty() && !self.buffers.is_refused();

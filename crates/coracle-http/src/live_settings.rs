@@ -77,9 +77,9 @@ impl LiveSettings {
     /// From now on these are for new connections. One that comes at this moment may still have the old ones.
     ///
     /// # Errors
-    /// `InvalidInput`: they make no sense. `WouldBlock`: a loop of the server has too many jobs waiting to be told;
-    /// try again. Either way the old ones stay; a loop that was told before the one that could not be may have the
-    /// new ones until it can be told again.
+    /// `InvalidInput`: they make no sense. `WouldBlock`: a loop of the server has too many jobs waiting to be
+    /// told; try again. Either way the old ones stay; a loop that was told before the one that could not be may
+    /// have the new ones until it can be told again.
     pub fn replace(&self, settings: Settings) -> io::Result<()> {
         settings.check()?;
         let mut state = self.lock();

@@ -309,8 +309,8 @@ impl Current {
         Ok(Current { config: Arc::new(config), verifier, names, settings })
     }
 
-    /// Whether a client that goes on with a session is let in: a ticket says who it was then, and what it has shown
-    /// may have become too old.
+    /// Whether a client that goes on with a session is let in: a ticket says who it was then, and what it has
+    /// shown may have become too old.
     pub(crate) fn check_resumed(&self, connection: &Connection) -> Result<(), rustls::Error> {
         if connection.handshake_kind() == Some(HandshakeKind::Resumed)
             && let Some(verifier) = &self.verifier

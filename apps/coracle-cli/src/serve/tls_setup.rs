@@ -151,7 +151,8 @@ impl TlsSetup {
     }
 
     /// Keeps of `now` what cannot be changed while it serves: whether TLS is spoken, and where those are listened
-    /// to who come without. What is listened to must not come to be served in clear because it is not named any more.
+    /// to who come without. What is listened to must not come to be served in clear because it is not named any
+    /// more.
     pub(super) fn keep_fixed(now: Option<&TlsSetup>, new: &mut Option<TlsSetup>) {
         match (now, &mut *new) {
             (Some(now), Some(new)) => new.redirect.clone_from(&now.redirect),
