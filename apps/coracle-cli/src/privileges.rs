@@ -4,6 +4,7 @@
 use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
+use std::fmt;
 use std::io;
 
 /// Who is to serve.
@@ -51,10 +52,12 @@ impl Account {
         Ok(Account { text: text.to_owned(), uid, gid, name: name.transpose()? })
     }
 
-    /// Becomes this user, with all threads and for good. Nothing happens if it is that user already, as a worker
-    /// is that was started by one who has done this.
+    /// Becomes this user, with all threads and for good. Nothing happens if it is that user already, and in the
+    /// group that was named, if one was: as a worker is that was started by one who has done this.
     fn take_on(&self) -> io::Result<()> {
-        if unistd::getuid() == self.uid && unistd::geteuid() == self.uid {
+        let is_user = unistd::getuid() == self.uid && unistd::geteuid() == self.uid;
+        let is_group = unistd::getgid() == self.gid && unistd::getegid() == self.gid;
+        if is_user && (is_group || self.name.is_some()) {
             return Ok(());
         }
         let failed = |why: &dyn std::fmt::Display| {
@@ -62,7 +65,11 @@ impl Account {
             io::Error::new(io::ErrorKind::PermissionDenied, text)
         };
         if !unistd::geteuid().is_root() {
-            return Err(failed(&"only root may; start it as root, or leave the user out"));
+            let why = match is_user {
+                true => "only root may change the group; start it as root, or leave the group out",
+                false => "only root may; start it as root, or leave the user out",
+            };
+            return Err(failed(&why));
         }
         // Not the system calls themselves, which are for one thread: libc sees to it that all follow.
         let groups = match &self.name {
@@ -77,6 +84,12 @@ impl Account {
             Ok(()) if !self.uid.is_root() => Err(failed(&"there is a way back")),
             _ => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text)
     }
 }
 

@@ -69,6 +69,7 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
             server = server.service("plain", redirect.as_slice(), |_| nobody)?;
         }
         privileges::give_up(setup.account.as_ref())?;
+        read_as_user(&arguments, &setup)?; // as workers will
         coracle::seeing::dump_on_sigquit()?;
         // So that what cannot be served is told here, and once.
         whole::app(&setup, &Welcome::default(), None, https_port)?;
@@ -106,6 +107,9 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let is_reloadable =
         !is_worker && (arguments.config.is_some() || setup.log.is_some() || tls.is_some());
     if is_reloadable {
+        if let Err(error) = read_as_user(&arguments, &setup) {
+            tracing::warn!("SIGHUP will change nothing, only a new start will: {error}");
+        }
         let (log, live, settings) = (log.clone(), live.clone(), settings.clone());
         let (welcome, tls, retired) = (welcome.clone(), tls.clone(), Vec::new());
         Reloader { arguments, setup, log, live, settings, welcome, tls, https_port, retired }
@@ -129,6 +133,19 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
     let ended = server.serve_each(move || Ok(live.on_loop()));
     log.into_iter().for_each(finish);
     if is_worker { ended } else { stopped("serve", ended) }
+}
+
+/// Reads everything once more, if another user is to serve: what only root may read, that user cannot read again.
+fn read_as_user(arguments: &Arguments, setup: &Setup) -> io::Result<()> {
+    let Some(account) = &setup.account else { return Ok(()) };
+    match Setup::load(arguments) {
+        Ok(_) => Ok(()),
+        Err(refused) => {
+            let error = io::Error::from(refused);
+            let text = format!("the user {account} has to read what root could read: {error}");
+            Err(io::Error::new(error.kind(), text))
+        }
+    }
 }
 
 /// Waits for the last lines to be written, but not for a reader that takes none.

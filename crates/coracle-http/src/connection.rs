@@ -31,7 +31,7 @@ use crate::h1::head::{Parsed, parse};
 use crate::h1::{Framing, Refusal};
 use crate::h2::{H2, PREFACE};
 use crate::peer::{Agreed, Peer};
-use crate::per_address::Successor;
+use crate::per_address::Seated;
 use crate::site::Site;
 use crate::upload::Upload;
 use crate::{Status, handling};
@@ -405,7 +405,7 @@ impl Shared {
         let peer = self.peer.address();
         let protocol = H2::new(Rc::clone(&self.site), self.peer.clone());
         match self.site.addresses.get() {
-            Some(addresses) => conn.switch(Successor::new(protocol, addresses.hold(&peer))),
+            Some(addresses) => conn.switch(Seated::new(protocol, addresses.hold(&peer))),
             None => conn.switch(protocol),
         }
         false

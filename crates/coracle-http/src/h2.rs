@@ -17,6 +17,7 @@
 mod answer;
 mod download;
 mod notice;
+mod piece;
 mod pipe;
 mod request;
 mod stream;
@@ -29,6 +30,7 @@ mod watch;
 pub(crate) use self::watch::PREFACE;
 
 use self::notice::Notice;
+use self::piece::Unsent;
 use self::pipe::{Buffers, LIMIT_INPUT_BYTES, Pipe};
 use self::stream::Stream;
 use self::tasks::{Requests, Tasks};
@@ -37,6 +39,7 @@ use self::timing::Clock;
 use self::watch::{Flood, Watch};
 use crate::peer::Peer;
 use crate::site::Site;
+use bytes::Bytes;
 use coracle_coro::future::spawn_future;
 use coracle_loop::Loop;
 use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
@@ -70,8 +73,10 @@ pub(crate) struct Shared {
     watch: RefCell<Watch>,
     /// The request that hyper has just brought, until it gives away the task of it.
     calling: Cell<Option<Rc<Stream>>>,
-    /// Streams that are not over.
+    /// Streams with which hyper is not done.
     streams: RefCell<Vec<Rc<Stream>>>,
+    /// The ends of answers with which it is, and which wait for the client's windows.
+    unsent: RefCell<Vec<Rc<Unsent>>>,
     requests: Cell<u64>,
     /// How much was given to the connection.
     written: Cell<u64>,
@@ -97,6 +102,7 @@ impl H2 {
             watch: RefCell::new(Watch::new(now)),
             calling: Cell::new(None),
             streams: RefCell::default(),
+            unsent: RefCell::default(),
             requests: Cell::new(0),
             written: Cell::new(0),
             ended: Cell::new(false),
@@ -115,6 +121,9 @@ impl Protocol for H2 {
         conn.set_idle_timeout(None);
         shared.connection.set(Some(Box::pin(shared.connect())));
         shared.drive();
+        if shared.site.stopping.get() {
+            shared.stop(conn); // what it came through was told before
+        }
         shared.arm(conn);
         Ok(())
     }
@@ -153,8 +162,7 @@ impl Protocol for H2 {
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
         shared.site.stopping.set(true);
-        shared.clock.stop(conn.lp().now());
-        shared.end_gracefully();
+        shared.stop(conn);
         shared.run(conn);
         Ok(())
     }
@@ -225,16 +233,14 @@ impl Shared {
         }
         for _ in 0..LIMIT_POLLS {
             let polled = self.poll();
+            self.forget_sent();
             let written = self.buffers.flush(conn);
             self.written.set(self.written.get() + written as u64);
             let full = !conn.writable();
             self.buffers.set_full(full);
             self.note_room(conn, full);
             match polled {
-                Polled::Over => {
-                    self.end();
-                    return conn.close();
-                }
+                Polled::Over => return self.close(conn),
                 Polled::Again => {}
                 Polled::Pending if !full && self.buffers.take_refused() => {}
                 Polled::Pending if self.has_ended() && !self.buffers.end() => {}
@@ -270,10 +276,19 @@ impl Shared {
         }
     }
 
-    /// Whether the client has sent everything, and has all its answers.
+    /// Whether the client has sent everything, and has its answers as far as its windows reach: it cannot move
+    /// them any more.
     fn has_ended(&self) -> bool {
         let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
-        self.ended.get() && is_looked_at && self.streams.borrow().is_empty()
+        let is_answered = self.streams.borrow().is_empty() && !self.buffers.is_refused();
+        self.ended.get() && is_looked_at && is_answered
+    }
+
+    /// Whether hyper has something to answer, or to send.
+    fn is_busy(&self) -> bool {
+        !self.streams.borrow().is_empty()
+            || !self.unsent.borrow().is_empty()
+            || self.buffers.is_refused()
     }
 
     fn pause_or_resume(&self, conn: &mut Conn<'_>) {
@@ -283,6 +298,12 @@ impl Shared {
         } else if unread <= LIMIT_INPUT_BYTES / 2 && self.paused.replace(false) {
             conn.resume();
         }
+    }
+
+    /// The server stops.
+    fn stop(&self, conn: &Conn<'_>) {
+        self.clock.stop(conn.lp().now());
+        self.end_gracefully();
     }
 
     fn end_gracefully(&self) {
@@ -318,23 +339,38 @@ impl Shared {
             let last_stream = self.watch.borrow().last_stream;
             conn.write(watch::goaway(last_stream, why));
         }
-        conn.close();
+        self.close(conn);
+    }
+
+    /// Closes the connection when everything is sent, as long as the client takes it at the least rate.
+    fn close(&self, conn: &mut Conn<'_>) {
+        self.end();
+        if conn.unsent_bytes() == 0 {
+            return conn.close();
+        }
+        conn.write_then(Bytes::new(), |conn| {
+            conn.close();
+            Ok(())
+        });
+        self.note_room(conn, true);
+        self.arm(conn);
     }
 
     fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
-        self.clock.note_request(self.written.get());
+        self.clock.note_request();
         if self.requests.get() == self.site.settings.limit_requests {
             self.clock.note_last_request();
             self.wake();
         }
     }
 
-    /// A stream that is not over when hyper has brought it.
+    /// A stream with which hyper is not done when it has brought it.
     fn enter(&self, stream: &Rc<Stream>) {
         let mut streams = self.streams.borrow_mut();
         stream.place.set(streams.len());
         streams.push(Rc::clone(stream));
+        self.clock.note_deadline(stream.deadline());
     }
 
     fn leave(&self, stream: &Rc<Stream>) {
@@ -344,12 +380,32 @@ impl Shared {
         if let Some(moved) = streams.get(place) {
             moved.place.set(place);
         }
+        self.note_unsent(stream);
         if streams.is_empty() {
             drop(streams);
-            self.clock.note_request(self.written.get()); // it is idle from now on
+            self.clock.note_request(); // it is idle from now on
             if self.ended.get() {
                 self.wake();
             }
+        }
+    }
+
+    /// Hyper is done with a stream, but may not have put all of its answer into frames.
+    fn note_unsent(&self, stream: &Stream) {
+        if let Some(unsent) = stream.download.unsent() {
+            self.unsent.borrow_mut().push(Rc::clone(unsent));
+        }
+    }
+
+    /// Forgets answers that are in frames.
+    fn forget_sent(&self) {
+        let mut unsent = self.unsent.borrow_mut();
+        if unsent.is_empty() {
+            return;
+        }
+        unsent.retain(|unsent| !unsent.is_empty());
+        if unsent.is_empty() {
+            self.clock.note_request(); // as above
         }
     }
 }

@@ -44,6 +44,7 @@ mod into_response;
 mod live_settings;
 mod method;
 mod networks;
+mod origin;
 mod owned_request;
 mod peer;
 mod per_address;

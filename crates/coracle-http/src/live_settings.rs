@@ -77,17 +77,23 @@ impl LiveSettings {
     /// From now on these are for new connections. One that comes at this moment may still have the old ones.
     ///
     /// # Errors
-    /// `InvalidInput`: they make no sense, and the old ones stay. `WouldBlock`: a loop of the server has too many
-    /// jobs waiting to be told; try again.
+    /// `InvalidInput`: they make no sense. `WouldBlock`: a loop of the server has too many jobs waiting to be
+    /// told; try again. Either way the old ones stay; a loop that was told before the one that could not be may
+    /// have the new ones until it can be told again.
     pub fn replace(&self, settings: Settings) -> io::Result<()> {
         settings.check()?;
         let mut state = self.lock();
         state.servers.retain(|server| server.strong_count() > 0);
-        let servers = state.servers.iter().filter_map(Weak::upgrade);
-        let told = servers.map(|server| server.follow(&settings)).fold(Ok(()), Result::and);
+        let servers: Vec<_> = state.servers.iter().filter_map(Weak::upgrade).collect();
+        if let Err(error) = servers.iter().try_for_each(|server| server.follow(&settings)) {
+            for server in servers {
+                let _ = server.follow(&state.settings); // as far as that can be
+            }
+            return Err(error);
+        }
         state.settings = settings;
         self.0.number.fetch_add(1, Ordering::Release);
-        told
+        Ok(())
     }
 
     /// Which they are: another number for others.
@@ -118,5 +124,36 @@ impl LiveSettings {
 impl fmt::Debug for LiveSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LiveSettings").field(&self.lock().settings).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server whose loops can be told of so many headers and no more.
+    struct Busy(Mutex<usize>);
+
+    impl Follow for Busy {
+        fn follow(&self, settings: &Settings) -> io::Result<()> {
+            if settings.limit_headers > 50 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            *self.0.lock().unwrap() = settings.limit_headers;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn q1_settings_that_nobody_can_be_told_of_are_not_taken() {
+        let with = |limit_headers| Settings { limit_headers, ..Settings::default() };
+        let live = LiveSettings::new(with(20)).unwrap();
+        let servers = [Arc::new(Busy(Mutex::new(0))), Arc::new(Busy(Mutex::new(0)))];
+        servers.iter().for_each(|server| live.tell(server).unwrap());
+        live.replace(with(30)).unwrap();
+        let number = live.number();
+        assert_eq!(live.replace(with(60)).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!((live.number(), live.current().limit_headers), (number, 30));
+        assert!(servers.iter().all(|server| *server.0.lock().unwrap() == 30));
     }
 }

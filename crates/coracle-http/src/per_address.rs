@@ -5,7 +5,6 @@
 //!                                        └─no───► turned away: 503 with Retry-After, and it is closed
 //! ```
 
-use crate::connection::H1;
 use crate::middleware::rate_limit::network;
 use coracle_net::{Address, Buffer, Conn, Protocol, Reason};
 use std::collections::HashMap;
@@ -90,19 +89,20 @@ impl Drop for Taken {
     }
 }
 
-/// A connection in its seat; one that has none is turned away when it is opened.
-pub(crate) struct Seated {
-    inner: H1,
+/// A connection in its seat, or another protocol in the seat of the one it has taken over. Who has none is turned
+/// away when it is opened.
+pub(crate) struct Seated<P> {
+    inner: P,
     seat: Seat,
 }
 
-impl Seated {
-    pub(crate) fn new(inner: H1, seat: Seat) -> Seated {
+impl<P> Seated<P> {
+    pub(crate) fn new(inner: P, seat: Seat) -> Seated<P> {
         Seated { inner, seat }
     }
 }
 
-impl Protocol for Seated {
+impl<P: Protocol> Protocol for Seated<P> {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         match self.seat {
             Seat::None => {
@@ -119,48 +119,6 @@ impl Protocol for Seated {
     }
 
     #[inline]
-    fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.inner.on_ready(conn)
-    }
-
-    fn on_idle(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.inner.on_idle(conn)
-    }
-
-    fn on_end(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.inner.on_end(conn)
-    }
-
-    fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.inner.on_shutdown(conn)
-    }
-
-    fn on_close(&mut self, reason: &Reason) {
-        self.inner.on_close(reason);
-    }
-}
-
-/// Another protocol in the seat of the connection it has taken over.
-pub(crate) struct Successor<P> {
-    inner: P,
-    _seat: Seat,
-}
-
-impl<P> Successor<P> {
-    pub(crate) fn new(inner: P, seat: Seat) -> Successor<P> {
-        Successor { inner, _seat: seat }
-    }
-}
-
-impl<P: Protocol> Protocol for Successor<P> {
-    fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
-        self.inner.on_open(conn)
-    }
-
-    fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
-        self.inner.on_data(conn, input)
-    }
-
     fn on_ready(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         self.inner.on_ready(conn)
     }

@@ -1,7 +1,7 @@
 //! What a handler answers.
 
 use crate::body::Kind;
-use crate::per_address::{Seat, Successor};
+use crate::per_address::{Seat, Seated};
 use crate::{Body, Headers, Status, Trailers};
 use coracle_net::{Conn, Protocol};
 use std::fmt;
@@ -50,7 +50,7 @@ impl Response {
     /// ```
     pub fn upgrade(name: &str, protocol: impl Protocol) -> Response {
         let switch = move |conn: &mut Conn<'_>, seat: Option<Seat>| match seat {
-            Some(seat) => conn.switch(Successor::new(protocol, seat)),
+            Some(seat) => conn.switch(Seated::new(protocol, seat)),
             None => conn.switch(protocol),
         };
         Response::new(Status::SWITCHING_PROTOCOLS)

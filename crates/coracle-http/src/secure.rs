@@ -65,7 +65,8 @@ impl Server {
     }
 
     /// Listens on these addresses as well, and speaks plain HTTP there, whatever it does on the others:
-    /// [`Https`](crate::middleware::Https) sends those who come there to TLS.
+    /// [`Https`](crate::middleware::Https) sends those who come there to TLS. Behind a proxy that
+    /// [says so](Server::proxy_protocol), connections say for whom they are there, too.
     ///
     /// # Errors
     /// As [`bind`](Server::bind).
@@ -73,9 +74,9 @@ impl Server {
         let door = Arc::clone(&self.secure.shared);
         let shared =
             move || door.get().and_then(Weak::upgrade).expect("it is open while it serves");
-        self.inner = self
-            .inner
-            .service("plain", addresses, move |peer| server::connection(&shared(), peer))?;
+        self.inner = self.inner.service("plain", addresses, move |peer| {
+            server::announced(&shared(), peer, server::begin_plain)
+        })?;
         Ok(self)
     }
 }

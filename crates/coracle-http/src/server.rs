@@ -22,15 +22,17 @@ use std::time::Duration;
 
 /// Has a server of connections begin them: by what a proxy says of them, by a handshake, or with HTTP.
 macro_rules! open {
-    ($server:ident, $start:ident, $door:ident, $behind:ident) => {{
+    ($server:ident, $start:ident, $door:ident) => {{
         #[cfg(feature = "tls")]
         let tls = $door.secure.tls();
         #[cfg(not(feature = "tls"))]
         let tls: Option<std::convert::Infallible> = None;
-        match ($behind, tls) {
-            (Some(behind), _) => $server.$start(move |peer| announced(&$door, &behind, peer)),
+        match ($door.behind.is_some(), tls) {
+            (true, _) => $server.$start(move |peer| announced(&$door, peer, begin)),
             #[cfg(feature = "tls")]
-            (None, Some(tls)) => $server.$start(move |peer| secure::connection(&$door, &tls, peer)),
+            (false, Some(tls)) => {
+                $server.$start(move |peer| secure::connection(&$door, &tls, peer))
+            }
             _ => $server.$start(move |peer| connection(&$door, peer)),
         }
     }};
@@ -270,10 +272,9 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<()> {
-        let behind = self.proxy_protocol.clone();
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
-        let served = open!(server, serve, door, behind);
+        let served = open!(server, serve, door);
         match shared.take_failure() {
             Some(error) => Err(error),
             None => served,
@@ -297,10 +298,9 @@ impl Server {
         self,
         make: impl Fn() -> io::Result<A> + Send + Sync + 'static,
     ) -> io::Result<Running> {
-        let behind = self.proxy_protocol.clone();
         let (server, shared) = self.prepare(make)?;
         let door = Arc::clone(&shared);
-        let running = open!(server, start, door, behind)?;
+        let running = open!(server, start, door)?;
         if let Some(error) = shared.take_failure() {
             running.handle().stop();
             running.join()?;
@@ -316,7 +316,7 @@ impl Server {
     ) -> io::Result<(coracle_net::Server, Arc<Shared>)> {
         #[cfg(feature = "tls")]
         let secure = self.secure;
-        let Server { inner, settings: live, init, .. } = self;
+        let Server { inner, settings: live, init, proxy_protocol: behind, .. } = self;
         let (number, settings) = live.numbered();
         settings.check()?;
         let shared = Arc::new(Shared {
@@ -327,6 +327,7 @@ impl Server {
             counters: Mutex::default(),
             failure: Mutex::default(),
             server: OnceLock::new(),
+            behind,
             #[cfg(feature = "tls")]
             secure,
         });
@@ -430,15 +431,19 @@ pub(crate) struct Shared {
     counters: Mutex<Vec<Arc<Counters>>>,
     failure: Mutex<Option<io::Error>>,
     server: OnceLock<ServerHandle>,
+    /// Who says for whom a connection is, if anybody does.
+    behind: Option<ProxyProtocol>,
     #[cfg(feature = "tls")]
     secure: secure::Doors,
 }
 
 impl Follow for Shared {
     fn follow(&self, settings: &Settings) -> io::Result<()> {
+        if let Some(server) = self.server.get() {
+            server.set_settings(self.connections(settings))?;
+        }
         self.addresses.set_limit(settings.limit_connections_per_address);
-        let server = self.server.get();
-        server.map_or(Ok(()), |server| server.set_settings(self.connections(settings)))
+        Ok(())
     }
 }
 
@@ -518,26 +523,35 @@ impl Services {
 }
 
 /// A connection of a server, on the loop that runs.
-pub(crate) fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
+fn connection(shared: &Shared, peer: &Address) -> impl Protocol + use<> {
     Seated::new(shared.service().h1(Peer::new(peer)), shared.addresses.admit(peer))
 }
 
-/// A connection that says for whom it is, if it is from where that is taken.
-fn announced(
+/// A connection that says for whom it is, if it is from where that is taken; then `begin` has it begin.
+pub(crate) fn announced(
     shared: &Arc<Shared>,
-    behind: &ProxyProtocol,
     peer: &Address,
+    begin: fn(&Shared, &mut Conn<'_>, &Address),
 ) -> impl Protocol + use<> {
+    let behind = shared.behind.as_ref().filter(|behind| behind.trusted.contains(peer));
+    let timeout = behind.map(|behind| behind.timeout);
     let shared = Arc::clone(shared);
-    let begin = move |conn: &mut Conn<'_>, peer: &Address| {
-        #[cfg(feature = "tls")]
-        if let Some(tls) = shared.secure.tls() {
-            return conn.switch(secure::connection(&shared, &tls, peer));
-        }
-        conn.switch(connection(&shared, peer));
-    };
-    match behind.trusted.contains(peer) {
-        true => Announced::new(peer.clone(), behind.timeout, begin),
-        false => Announced::not(peer.clone(), begin),
+    let begin = move |conn: &mut Conn<'_>, peer: &Address| begin(&shared, conn, peer);
+    match timeout {
+        Some(timeout) => Announced::new(peer.clone(), timeout, begin),
+        None => Announced::not(peer.clone(), begin),
     }
+}
+
+/// By a handshake, if it is behind TLS.
+fn begin(shared: &Shared, conn: &mut Conn<'_>, peer: &Address) {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = shared.secure.tls() {
+        return conn.switch(secure::connection(shared, &tls, peer));
+    }
+    begin_plain(shared, conn, peer);
+}
+
+pub(crate) fn begin_plain(shared: &Shared, conn: &mut Conn<'_>, peer: &Address) {
+    conn.switch(connection(shared, peer));
 }

@@ -59,7 +59,8 @@ pub struct Settings {
     /// How long a request may take in all, from the first byte of its head until the last of its answer is with
     /// the kernel: 408 while it is received, and the connection is cut after that, as if the client were gone.
     /// `None`: as long as its parts may. An answer that goes on for ever, such as a stream of events, has to end
-    /// in it, too; another protocol (WebSocket) has not.
+    /// in it, too; another protocol (WebSocket) has not. In HTTP/2 it is the stream that is reset; and the last
+    /// 64 KiB of its answer have [their own time](Settings::write_timeout) when all before them was sent.
     pub request_timeout: Option<Duration>,
     /// How long a connection that is closed may take to end, from when everything is sent.
     pub drain: Duration,

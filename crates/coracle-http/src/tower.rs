@@ -26,11 +26,13 @@
 //! too. What a service asks of a runtime must be this loop's: what calls `tokio::spawn`, or sleeps by tokio's
 //! clock, does not find one.
 //!
-//! Who asks is in the extensions of the request, as an [`Address`](coracle_net::Address).
+//! Who asks is in the extensions of the request, as an [`Address`](coracle_net::Address). A target that an
+//! `http::Uri` cannot hold, such as one with a `<` in it, is a bad request (400) here.
 
 use crate::body_reader::Source;
 use crate::{
-    App, Body, BodyWriter, IntoResponse, Plan, Request, Response, Status, Trailers, Version,
+    App, Body, BodyWriter, IntoResponse, Plan, Refusal, Request, Response, Status, Trailers,
+    Version,
 };
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
@@ -64,7 +66,10 @@ where
     B::Error: Into<BoxError>,
 {
     fn call(&self, req: &Request<'_>) -> Response {
-        let (request, feed) = request_of(req);
+        let (request, feed) = match request_of(req) {
+            Ok(request) => request,
+            Err(refusal) => return refusal.into_response(),
+        };
         let mut service = self.0.clone();
         let called = async move {
             poll_fn(|cx| service.poll_ready(cx)).await?;
@@ -86,7 +91,11 @@ where
     }
 }
 
-fn request_of(req: &Request<'_>) -> (http::Request<RequestBody>, Option<Feed>) {
+/// The request as a service has it. What `http` cannot hold is refused: it must not become another one.
+fn request_of(req: &Request<'_>) -> Result<(http::Request<RequestBody>, Option<Feed>), Refusal> {
+    const NO_METHOD: Refusal = Refusal::bad("the method has a byte that it cannot have");
+    const NO_TARGET: Refusal =
+        Refusal::bad("the target has a byte that must be percent-encoded here");
     let (body, feed) = match &req.stream {
         None => (RequestBody(Kind::Whole(req.body_bytes())), None),
         Some(source) => {
@@ -97,12 +106,12 @@ fn request_of(req: &Request<'_>) -> (http::Request<RequestBody>, Option<Feed>) {
     };
     let mut request = http::Request::new(body);
     *request.method_mut() =
-        http::Method::from_bytes(req.method_name().as_bytes()).unwrap_or_default();
+        http::Method::from_bytes(req.method_name().as_bytes()).map_err(|_| NO_METHOD)?;
     let target = match req.query() {
         Some(query) => format!("{}?{query}", req.path()),
         None => req.path().to_owned(),
     };
-    *request.uri_mut() = target.parse().unwrap_or_default();
+    *request.uri_mut() = target.parse().map_err(|_| NO_TARGET)?;
     *request.version_mut() = match req.version() {
         Version::Http10 => http::Version::HTTP_10,
         Version::Http11 => http::Version::HTTP_11,
@@ -110,7 +119,7 @@ fn request_of(req: &Request<'_>) -> (http::Request<RequestBody>, Option<Feed>) {
     };
     *request.headers_mut() = req.headers().to_map();
     request.extensions_mut().insert(req.peer().clone());
-    (request, feed)
+    Ok((request, feed))
 }
 
 fn response_of<B>(response: http::Response<B>, feed: Option<Feed>) -> Response

@@ -491,24 +491,6 @@ fn i7_callbacks_of_the_server_below_are_called_too() {
     }
 }
 
-/// Reads frames and answers pings, until the end.
-fn frames(mut stream: TcpStream) -> Vec<http2_frames::Frame> {
-    let take = |stream: &mut TcpStream, count| {
-        let mut bytes = vec![0; count];
-        let whole = stream.read_exact(&mut bytes);
-        if whole.is_ok() { bytes } else { Vec::new() }
-    };
-    let mut all = Vec::new();
-    while let Some(frame) = http2_frames::next(|count| take(&mut stream, count)) {
-        if frame.kind == http2_frames::kind::PING && frame.flags == 0 {
-            let pong = http2_frames::frame(http2_frames::kind::PING, 1, 0, &frame.payload);
-            stream.write_all(&pong).expect("it listens");
-        }
-        all.push(frame);
-    }
-    all
-}
-
 #[test]
 fn j13_server_that_stops_says_so_and_answers_what_is_under_way() {
     for backend in BACKENDS {
@@ -530,11 +512,11 @@ fn j13_server_that_stops_says_so_and_answers_what_is_under_way() {
         let idle = {
             let mut stream = connect(&running);
             stream.write_all(&http2_frames::hello()).expect("it listens");
-            std::thread::spawn(move || frames(stream))
+            std::thread::spawn(move || http2_frames::rest(&mut stream))
         };
         eventually(|| opened(&running) == 2);
         running.stop();
-        let busy = std::thread::spawn(move || frames(stream));
+        let busy = std::thread::spawn(move || http2_frames::rest(&mut stream));
         let goaway = |frames: &[http2_frames::Frame]| {
             frames
                 .iter()
@@ -546,6 +528,64 @@ fn j13_server_that_stops_says_so_and_answers_what_is_under_way() {
         assert!(goaway(&frames));
         let data = frames.iter().find(|it| it.kind == http2_frames::kind::DATA).expect("an answer");
         assert_eq!((data.stream, &data.payload[..]), (1, &b"late!"[..]));
+        running.join().expect("it ends");
+    }
+}
+
+#[test]
+fn j13_connection_that_becomes_http_2_while_the_server_stops_is_told() {
+    for backend in BACKENDS {
+        let (stop_timeout, idle_timeout) = (PATIENCE, 2 * PATIENCE);
+        let settings = Settings { stop_timeout, idle_timeout, ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").expect("bind").loops(1).backend(backend);
+        let server = server.settings(settings).drain(PATIENCE);
+        let running = server.start(|_: &Request<'_>| "late!");
+        let running = running.expect("it starts");
+        let mut stream = connect(&running);
+        eventually(|| opened(&running) == 1);
+        running.stop();
+        eventually(|| TcpStream::connect(address(&running)).is_err());
+        let hello = [http2_frames::hello(), http2_frames::get(1)].concat();
+        stream.write_all(&hello).expect("it listens");
+        let frames = http2_frames::rest(&mut stream);
+        let is_there = |kind| frames.iter().any(|it| it.kind == kind);
+        assert!(is_there(http2_frames::kind::DATA), "{backend:?}: it is answered");
+        assert!(is_there(http2_frames::kind::GOAWAY), "{backend:?}: and told");
+        drop(stream);
+        running.join().expect("it ends");
+    }
+}
+
+/// Its end may be longer in coming than a connection that asks nothing is waited for.
+#[test]
+fn j13_server_that_stops_sends_all_of_what_it_has_begun_to_answer() {
+    const LEN: usize = 40_000;
+    for backend in BACKENDS {
+        let stop_timeout = Duration::from_millis(1);
+        let settings = Settings { stop_timeout, ..Settings::default() };
+        let server = Server::bind("127.0.0.1:0").expect("bind").loops(1).backend(backend);
+        let server = server.settings(settings).drain(PATIENCE);
+        let running = server.start(|_: &Request<'_>| vec![7; LEN]);
+        let running = running.expect("it starts");
+        let mut stream = connect(&running);
+        const FIRST: u32 = 10_000;
+        let window = [&[0, 4][..], &FIRST.to_be_bytes()].concat(); // SETTINGS_INITIAL_WINDOW_SIZE
+        let settings = http2_frames::frame(http2_frames::kind::SETTINGS, 0, 0, &window);
+        let hello = [http2_frames::PREFACE, &settings, &http2_frames::get(1)].concat();
+        stream.write_all(&hello).expect("it listens");
+        eventually(|| running.stats().requests == 1);
+        running.stop();
+        std::thread::sleep(Duration::from_millis(100));
+        let update = (LEN as u32 - FIRST).to_be_bytes();
+        let update = http2_frames::frame(http2_frames::kind::WINDOW_UPDATE, 0, 1, &update);
+        let _ = stream.write_all(&update); // or it does not listen any more
+        let data: Vec<_> = http2_frames::rest(&mut stream)
+            .into_iter()
+            .filter(|it| it.kind == http2_frames::kind::DATA)
+            .collect();
+        assert_eq!(data.iter().map(|it| it.payload.len()).sum::<usize>(), LEN, "{backend:?}");
+        assert_eq!(data.last().map(|it| it.flags), Some(http2_frames::END_STREAM));
+        drop(stream);
         running.join().expect("it ends");
     }
 }

@@ -9,7 +9,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What can be chosen about the TLS of a client.
 #[derive(Debug, Clone)]
@@ -75,12 +75,17 @@ impl ClientSettings {
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// One that trusts whom the system trusts.
+    /// The one that trusts whom the system trusts. The system is asked once: all who call this have the same.
     ///
     /// # Errors
     /// As [`Roots::system`].
     pub fn system() -> io::Result<ClientTls> {
-        ClientTls::new(ClientSettings::trusting(Roots::system()?))
+        static SYSTEM: OnceLock<ClientTls> = OnceLock::new();
+        if let Some(system) = SYSTEM.get() {
+            return Ok(system.clone());
+        }
+        let system = ClientTls::new(ClientSettings::trusting(Roots::system()?))?;
+        Ok(SYSTEM.get_or_init(|| system).clone())
     }
 
     /// One with these settings.
@@ -162,5 +167,18 @@ impl ClientTls {
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientTls").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m1_system_is_asked_once_whom_it_trusts() {
+        match (ClientTls::system(), ClientTls::system()) {
+            (Ok(one), Ok(other)) => assert!(Arc::ptr_eq(&one.0, &other.0)),
+            (one, other) => assert!(one.is_err() && other.is_err(), "this system trusts nobody"),
+        }
     }
 }

@@ -116,10 +116,10 @@ impl Engine {
                 }
                 None => Ok(false),
             });
-            more = matches!(result, Ok(true));
             if self.handshake.is_some() {
-                self.finish_handshake();
+                result = result.and_then(|more| self.finish_handshake().map(|()| more));
             }
+            more = matches!(result, Ok(true));
         }
         if result.is_err()
             && let Some(name) = self.refused_name()
@@ -207,14 +207,18 @@ impl Engine {
     }
 
     /// If the handshake is done: notes what it has led to, and lets go of what it needed.
-    fn finish_handshake(&mut self) {
-        let State::Open(connection) = &self.state else { return };
+    fn finish_handshake(&mut self) -> io::Result<()> {
+        let State::Open(connection) = &self.state else { return Ok(()) };
         if connection.is_handshaking() {
-            return;
+            return Ok(());
         }
         let server = self.handshake.take().and_then(|handshake| handshake.server);
+        if let Some(server) = &server {
+            server.check_resumed(connection).map_err(told)?;
+        }
         let names = server.map(|server| Arc::clone(&server.names));
         self.session = Some(Arc::new(Session::of(connection, names)));
+        Ok(())
     }
 
     /// Encrypts some of `plain`, behind `wire`; says how much. Nothing before the handshake is done.

@@ -92,7 +92,12 @@ impl Identity {
                 Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch))
             )
         };
-        if !matches(&chain[0]) {
+        let Some(first) = chain.first() else {
+            return Err(wrong(
+                "there is no certificate: the first of the chain is that of the key",
+            ));
+        };
+        if !matches(first) {
             let text = match chain.iter().position(matches) {
                 Some(at) => format!(
                     "the certificates are in the wrong order: the key belongs to number {} ({}), which must come \
@@ -293,4 +298,17 @@ fn has_label(pem: &[u8], label: &str) -> bool {
 
 fn contains(text: &[u8], part: &str) -> bool {
     text.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m2_key_without_a_certificate_is_an_error() {
+        let key = rcgen::KeyPair::generate().unwrap().serialize_der();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
+        let error = Identity::from_der(Vec::new(), key).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    }
 }

@@ -25,7 +25,7 @@ impl Identity {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput`: a name cannot be in a certificate.
+    /// `InvalidData`: a name cannot be in a certificate.
     pub fn self_signed<'n>(names: impl IntoIterator<Item = &'n str>) -> io::Result<Identity> {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let (chain, key) =

@@ -10,11 +10,13 @@ use crate::engine::Engine;
 use crate::identity::wrong;
 use crate::provider::{provider, ticketer};
 use crate::{Identity, Roots, TlsLayer, TlsStream, TlsVersion};
-use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
+use rustls::{Connection, HandshakeKind, ServerConfig};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -55,7 +57,7 @@ pub struct ServerSettings {
     /// How many handshakes may be under way, on all loops; who begins one more is cut. Each holds some memory.
     pub limit_handshakes: usize,
     /// Whether clients that come back may go on with what was agreed upon before (tickets). The keys for that are
-    /// in memory only, and new ones are made every six hours.
+    /// in memory only, and new ones are made every six hours. Certificates of clients are looked at each time.
     pub resumption: bool,
 }
 
@@ -151,6 +153,8 @@ struct Inner {
 /// What a new connection gets.
 pub(crate) struct Current {
     pub(crate) config: Arc<ServerConfig>,
+    /// Who looks at certificates of clients, if they are asked for them.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     pub(crate) names: Arc<Names>,
     pub(crate) settings: ServerSettings,
 }
@@ -277,14 +281,16 @@ impl Current {
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots.0), provider())
         };
         let no_client = |error| wrong(format!("no client certificate can be checked: {error}"));
-        let builder = match &settings.client_certificates {
-            ClientCertificates::Ignore => builder.with_no_client_auth(),
-            ClientCertificates::Allow(roots) => builder.with_client_cert_verifier(
-                verifier(roots).allow_unauthenticated().build().map_err(no_client)?,
-            ),
-            ClientCertificates::Require(roots) => {
-                builder.with_client_cert_verifier(verifier(roots).build().map_err(no_client)?)
+        let verifier = match &settings.client_certificates {
+            ClientCertificates::Ignore => None,
+            ClientCertificates::Allow(roots) => {
+                Some(verifier(roots).allow_unauthenticated().build().map_err(no_client)?)
             }
+            ClientCertificates::Require(roots) => Some(verifier(roots).build().map_err(no_client)?),
+        };
+        let builder = match &verifier {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         };
         let names = Arc::new(Names::new(&settings));
         let resolver =
@@ -301,7 +307,19 @@ impl Current {
         } else {
             config.send_tls13_tickets = 0;
         }
-        Ok(Current { config: Arc::new(config), names, settings })
+        Ok(Current { config: Arc::new(config), verifier, names, settings })
+    }
+
+    /// Whether a client that goes on with a session is let in: a ticket says who it was then, and what it has
+    /// shown may have become too old.
+    pub(crate) fn check_resumed(&self, connection: &Connection) -> Result<(), rustls::Error> {
+        if connection.handshake_kind() == Some(HandshakeKind::Resumed)
+            && let Some(verifier) = &self.verifier
+            && let Some([certificate, others @ ..]) = connection.peer_certificates()
+        {
+            verifier.verify_client_cert(certificate, others, UnixTime::now())?;
+        }
+        Ok(())
     }
 
     /// Its keys for tickets, if who has one is let in by the new settings too: a ticket says who its client is.

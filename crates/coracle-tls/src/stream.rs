@@ -154,10 +154,11 @@ impl<S: Read + Write> TlsStream<S> {
     fn decode(&mut self) -> io::Result<()> {
         let plain = &mut self.plain;
         let mut take = |piece: &[u8]| plain.extend_from_slice(piece);
+        let before = self.out.len();
         let (taken, decoded) = self.engine.receive(&self.wire, &mut take, &mut self.out, b"");
         self.wire.drain(..taken);
         if self.closed {
-            self.out.clear(); // we have nothing more to say
+            self.out.truncate(before); // we have nothing more to say
         }
         let sent = self.send();
         decoded.and(sent)
@@ -238,10 +239,62 @@ impl<S> fmt::Debug for TlsStream<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ClientSettings, ClientTls, Identity, Roots, ServerTls};
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn m1_stream_goes_where_its_socket_goes() {
         fn is_send<T: Send>() {}
         is_send::<TlsStream<std::net::TcpStream>>();
+    }
+
+    /// A socket that may have no room for now.
+    struct Narrow {
+        socket: UnixStream,
+        is_full: bool,
+    }
+
+    impl Read for Narrow {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            self.socket.read(buf)
+        }
+    }
+
+    impl Write for Narrow {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            match self.is_full {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => self.socket.write(buf),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn m4_what_was_written_is_sent_though_the_close_fails_first() {
+        let identity = Identity::self_signed(["localhost"]).unwrap();
+        let roots = Roots::identity(&identity).unwrap();
+        let client = ClientTls::new(ClientSettings::trusting(roots)).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let server = std::thread::spawn(move || {
+            let mut stream = ServerTls::new(identity).unwrap().accept(theirs).unwrap();
+            stream.write_all(b"ahoy").unwrap();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).map(|_| all)
+        });
+        let socket = Narrow { socket: ours, is_full: false };
+        let mut stream = client.connect("localhost", socket).unwrap();
+        stream.socket.is_full = true;
+        assert_eq!(stream.write(b"the last words").unwrap(), 14);
+        assert!(stream.close().is_err());
+        let mut greeting = [0; 4];
+        let _ = stream.read(&mut greeting); // which tries to send, too
+        stream.socket.is_full = false;
+        stream.close().unwrap();
+        drop(stream);
+        assert_eq!(server.join().unwrap().unwrap(), b"the last words");
     }
 }

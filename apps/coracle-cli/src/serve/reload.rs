@@ -9,6 +9,7 @@ use super::arguments::Arguments;
 use super::live::Live;
 use super::setup::{Refused, Setup};
 use super::site::SharedApp;
+use super::tls_setup::TlsSetup;
 use super::welcome::Welcome;
 use super::whole;
 use coracle::Builder;
@@ -72,18 +73,22 @@ impl Reloader {
     }
 
     fn try_reload(&mut self) -> Result<(), Refused> {
-        let setup = Setup::load(&self.arguments)?;
+        let mut setup = Setup::load(&self.arguments)?;
+        TlsSetup::keep_fixed(self.setup.tls.as_ref(), &mut setup.tls);
         let log = match &self.log {
             Some(log) if self.setup.log == setup.log => Some(log.clone()),
             _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,
         };
         let app = whole::app(&setup, &self.welcome, log.clone(), self.https_port);
         let app = app.map_err(Refused::Other)?;
+        if let Some(tls) = &setup.tls {
+            ServerTls::new(tls.settings.clone()).map_err(Refused::Other)?; // it can be used, then
+        }
+        self.settings.replace(setup.settings.clone()).map_err(Refused::Other)?;
         if let (Some(live), Some(tls)) = (&self.tls, &setup.tls) {
             live.replace(tls.settings.clone()).map_err(Refused::Other)?;
             tls.warnings().for_each(|warning| tracing::warn!("{warning}"));
         }
-        self.settings.replace(setup.settings.clone()).map_err(Refused::Other)?;
         let fixed = self.setup.fixed(&setup).join(", ");
         if !fixed.is_empty() {
             tracing::warn!(

@@ -150,6 +150,16 @@ impl TlsSetup {
         Ok(Some(setup))
     }
 
+    /// Keeps of `now` what cannot be changed while it serves: whether TLS is spoken, and where those are listened
+    /// to who come without. What is listened to must not come to be served in clear because it is not named any
+    /// more.
+    pub(super) fn keep_fixed(now: Option<&TlsSetup>, new: &mut Option<TlsSetup>) {
+        match (now, &mut *new) {
+            (Some(now), Some(new)) => new.redirect.clone_from(&now.redirect),
+            (now, _) => *new = now.cloned(),
+        }
+    }
+
     /// What is done for every request, if there is something to do. Others are sent to this port.
     pub(super) fn middleware(&self, port: u16) -> Option<Https> {
         if self.redirect.is_empty() && self.hsts.is_none() {

@@ -1,7 +1,9 @@
 //! `--user`: listens as root, and serves as somebody else. Only root can tell whether that is so.
 
 use crate::client::{Dir, await_text, command, get, serve_dir};
-use crate::program::{Program, coracle, eventually, run_to_the_end};
+use crate::program::{Program, coracle, eventually, run_to_the_end, under};
+use crate::reload::logging_to;
+use crate::tls::{has, make};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -155,12 +157,57 @@ fn q5_only_root_may_name_a_user() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("cannot become the user \"root\": only root may"), "{text}");
     assert_eq!(output.status.code(), Some(1));
+    // A group is a part of it.
+    let mut command = Command::new(&program);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--user", "nobody:12345"]);
+    let output = run_to_the_end(command.arg(dir.file("old")).uid(NOBODY).gid(NOBODY));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("\"nobody:12345\": only root may change the group"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
     // Who is that user already has nothing to give up.
     let mut command = Command::new(&program);
     command.args(["serve", "--listen", "127.0.0.1:0", "--user", "nobody"]).arg(dir.file("old"));
     command.uid(NOBODY).gid(NOBODY);
     let server = Program::run(command);
     assert_eq!(get(&server, "/").text(), "old");
+}
+
+#[test]
+fn q5_key_that_only_root_may_read_is_told_of_at_the_start() {
+    if !is_root() || !has("openssl") {
+        return;
+    }
+    let dir = files();
+    make(&dir, "a", "a.example"); // its key is for who has made it
+    fs::set_permissions(dir.file("a.key"), Permissions::from_mode(0o600)).unwrap();
+    let (program, log) = (program_in(&dir), dir.file("log/err"));
+    let serving = |more: &[&str]| {
+        let mut command = Command::new(&program);
+        command.env_remove("CORACLE_BACKEND").args(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(["--threads", "1", "--user", "nobody"]).args(more);
+        command.arg("--tls-cert").arg(dir.file("a.pem")).arg("--tls-key").arg(dir.file("a.key"));
+        command.arg(dir.file("old"));
+        command
+    };
+    let told = "the user \"nobody\" has to read what root could read: ";
+    let why = "a.key cannot be read: Permission denied";
+    let server = Program::run(under(logging_to(&log), &serving(&[])));
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("SIGHUP will change nothing") && said.contains(told), "{said}");
+    assert!(said.contains(why), "{said}");
+    server.signal(Signal::HUP);
+    eventually("it is refused", || fs::read_to_string(&log).unwrap().contains("the old one stays"));
+    assert!(server.end().status.success(), "it serves all the same");
+    // Workers could not begin.
+    let output = run_to_the_end(&mut serving(&["--processes", "1"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(told) && said.contains(why), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+    // What the user may read, it reads again.
+    chown(dir.file("a.key"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let server = Program::run(under(logging_to(&log), &serving(&[])));
+    assert!(!fs::read_to_string(&log).unwrap().contains("SIGHUP"));
+    assert!(server.end().status.success());
 }
 
 #[test]

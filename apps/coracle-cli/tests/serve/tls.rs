@@ -6,7 +6,8 @@ use crate::reload::logging_to;
 use coracle::tls::Identity;
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 /// Whether a tool is there. In continuous integration all are.
@@ -254,6 +255,40 @@ pub(crate) fn m1_who_comes_without_tls_is_redirected(backend: &str) {
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--noproxy", "*", "--insecure", "--location", "--max-time", "60"]);
     assert_eq!(text(&curl.arg(format!("http://{plain}/")).output().unwrap()), "<h1>ahoy</h1>");
+    assert!(server.end().status.success());
+}
+
+/// It is still listened to.
+pub(crate) fn m3_port_of_the_redirect_is_never_served_in_clear(backend: &str) {
+    let dir = Dir::with(&[("old/index.html", "old"), ("new/index.html", "new")]);
+    let config = |site: &str, tls: &str| {
+        dir.write("coracle.toml", format!("[site]\ndirectory = \"{site}\"\n{tls}"));
+    };
+    config("old", "[tls]\nself_signed = true\nredirect = [\"127.0.0.1:0\"]\n");
+    let log = dir.file("log");
+    let command = command(backend, &["--config", &path(&dir, "coracle.toml")]);
+    let mut server = Program::run(under(logging_to(&log), &command));
+    let plain = server.next_address();
+    let ask = || {
+        let mut stream = TcpStream::connect(&plain).expect("it listens");
+        let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer_of(&answer).status
+    };
+    assert_eq!(ask(), 308);
+    let reloads = || fs::read_to_string(&log).unwrap().matches("was read again").count();
+    for (number, tls) in ["[tls]\nself_signed = true\n", ""].into_iter().enumerate() {
+        config("new", tls);
+        server.signal(Signal::HUP);
+        eventually("it is read again", || reloads() == number + 1);
+        for _ in 0..20 {
+            assert_eq!(ask(), 308, "{tls:?}"); // whichever loop has it
+        }
+    }
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("tls.redirect: changed") && said.contains("tls: changed"), "{said}");
     assert!(server.end().status.success());
 }
 

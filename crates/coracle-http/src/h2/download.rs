@@ -5,8 +5,10 @@
 //!      ▲ waits while too much is here
 //! ```
 //!
-//! Hyper asks for a piece when it has sent the one before it. So it is known how long a client takes none.
+//! Hyper asks for a piece when it has handed on the one before it; until it is in frames it is
+//! [counted](super::piece).
 
+use super::piece::{Piece, Unsent};
 use super::stream::Stream;
 use crate::promise::Promise;
 use crate::{Headers, Trailers};
@@ -14,13 +16,13 @@ use bytes::Bytes;
 use coracle_coro::Coroutine;
 use coracle_loop::Loop;
 use http_body::{Frame, SizeHint};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What is written little by little is sent in pieces of this size.
 const PIECE_BYTES: usize = 16 << 10;
@@ -53,8 +55,8 @@ pub(super) struct Download {
     ending: Cell<Ending>,
     /// Hyper's task, while it waits for a piece.
     hungry: Cell<Option<Waker>>,
-    /// When hyper was last given something, and how much.
-    given: Cell<Option<(Instant, usize)>>,
+    /// What hyper has of it, once it has been given something.
+    unsent: OnceCell<Rc<Unsent>>,
     /// Who writes, while it waits for room.
     writer: Cell<Option<Coroutine>>,
 }
@@ -70,13 +72,9 @@ enum Ending {
 }
 
 impl Download {
-    /// How long hyper has had something that the client has not taken; and how much.
-    pub(super) fn untaken(&self, now: Instant) -> Option<(Duration, usize)> {
-        let hungry = self.hungry.take();
-        let is_hungry = hungry.is_some();
-        self.hungry.set(hungry);
-        let (when, bytes) = self.given.get().filter(|_| !is_hungry)?;
-        Some((now.saturating_duration_since(when), bytes))
+    /// What hyper has of it and has not put into frames, if there is something.
+    pub(super) fn unsent(&self) -> Option<&Rc<Unsent>> {
+        self.unsent.get().filter(|unsent| !unsent.is_empty())
     }
 
     fn push(&self, piece: Bytes) {
@@ -133,21 +131,22 @@ impl Outgoing {
         Outgoing { stream: Rc::clone(stream), rest: Rest::Nothing, trailers: None }
     }
 
-    fn give(&self, piece: Bytes) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    fn give(&self, piece: Bytes) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
         let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
-        self.stream.download.given.set(Some((now, piece.len())));
+        let unsent = self.stream.download.unsent.get_or_init(|| Unsent::new(now));
+        let piece = unsent.piece(piece, now, self.stream.settings());
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
 impl http_body::Body for Outgoing {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
         let this = &mut *self;
         match &mut this.rest {
             Rest::Bytes(bytes) => {
@@ -205,7 +204,7 @@ impl http_body::Body for Outgoing {
 }
 
 impl Drop for Outgoing {
-    /// Everything is sent, or nobody takes it any more.
+    /// Everything is handed on, or nobody takes it any more.
     fn drop(&mut self) {
         self.stream.be_gone();
     }

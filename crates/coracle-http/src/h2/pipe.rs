@@ -82,6 +82,11 @@ impl Buffers {
         self.refused.replace(false)
     }
 
+    /// Whether hyper has something that was not taken.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.get()
+    }
+
     /// Whether something can be put between what hyper has written and what it will write.
     pub(super) fn is_between_frames(&self) -> bool {
         self.boundary.borrow().is_between_frames()

@@ -29,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(super) type Answer = http::Response<Outgoing>;
 
@@ -38,6 +38,10 @@ pub(super) struct Stream {
     pub(super) conn: Rc<Shared>,
     exchange: Cell<Option<Box<Exchange>>>,
     answer: Cell<Option<Answer>>,
+    /// When it began; not any more, once it was late.
+    begun: Cell<Option<Instant>>,
+    /// All of it has come, or is to be read by its handler.
+    received: Cell<bool>,
     pub(super) upload: RefCell<Upload>,
     pub(super) download: Download,
     /// Hyper's task, while it waits for something.
@@ -48,7 +52,7 @@ pub(super) struct Stream {
     failed: Cell<bool>,
     /// Who is to be cancelled when the client is gone.
     handler: Cell<Option<JoinHandle<()>>>,
-    /// Its place among those of its connection that are not answered yet.
+    /// Its place among those of its connection with which hyper is not done.
     pub(super) place: Cell<usize>,
 }
 
@@ -92,22 +96,46 @@ impl Stream {
     pub(super) fn look_at_the_clock(&self, now: Instant, is_blocked: bool) -> bool {
         const BODY_LATE: Refusal =
             Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
+        const LATE: Refusal = Refusal::new(Status::REQUEST_TIMEOUT, "the request took too long");
         let settings = self.settings();
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
+            self.begun.set(None);
+            match self.received.get() {
+                true => self.fail(),
+                false => {
+                    let waker = self.upload.borrow_mut().fail((io::ErrorKind::TimedOut, LATE));
+                    waker.into_iter().for_each(Waker::wake);
+                }
+            }
+            return true;
+        }
         if self.upload.borrow().is_late(now, settings) {
             let waker = self.upload.borrow_mut().fail((io::ErrorKind::TimedOut, BODY_LATE));
             waker.into_iter().for_each(Waker::wake);
             return true;
         }
-        if let Some((time, bytes)) = self.download.untaken(now).filter(|_| !is_blocked) {
-            let earned = Duration::from_secs(bytes as u64 / u64::from(settings.min_send_rate));
-            if time >= settings.write_timeout.saturating_add(earned) {
-                self.failed.set(true);
-                self.be_gone();
-                self.wake();
+        match self.download.unsent() {
+            Some(unsent) if is_blocked => unsent.put_off(now, settings),
+            Some(unsent) if unsent.is_late(now) => {
+                self.fail();
                 return true;
             }
+            _ => {}
         }
         false
+    }
+
+    /// When it takes too long in all, if there is such a time.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let timeout = self.settings().request_timeout?;
+        self.begun.get().map(|begun| begun + timeout)
+    }
+
+    /// Has it reset.
+    fn fail(&self) {
+        self.failed.set(true);
+        self.be_gone();
+        self.wake();
     }
 
     // --- The request -----------------------------------------------------------------------------------
@@ -120,6 +148,8 @@ impl Stream {
             conn: Rc::clone(conn),
             exchange: Cell::new(None),
             answer: Cell::new(None),
+            begun: Cell::new(Loop::current().map(|lp| lp.now())),
+            received: Cell::new(false),
             upload: RefCell::new(Upload::new(has_body.then_some(incoming))),
             download: Download::default(),
             task: Cell::new(None),
@@ -190,12 +220,7 @@ impl Stream {
                     }
                     break;
                 }
-                Err((kind, refusal)) => {
-                    if kind == io::ErrorKind::TimedOut {
-                        site.stats.count_timed_out();
-                    }
-                    Some(refusal)
-                }
+                Err((_, refusal)) => Some(refusal),
             };
             if let Some(refusal) = refused
                 && let Some(exchange) = receiving.take()
@@ -210,6 +235,7 @@ impl Stream {
 
     fn start(self: &Rc<Self>, mut exchange: Box<Exchange>) {
         let site = &self.conn.site;
+        self.received.set(true);
         site.stats.count_request();
         let waiting = Unstarted(Some(Rc::clone(self)));
         if exchange.plan.inline {

@@ -43,7 +43,7 @@ where
         // Most have their answer already, and are over before they become anybody's task.
         let mut task = Box::pin(task);
         if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-            return;
+            return self.0.note_unsent(&stream);
         }
         let entered = Entered::new(stream);
         drop(spawn_future(async move {
@@ -62,7 +62,7 @@ where
     }
 }
 
-/// A stream that is among those of its connection which are not over.
+/// A stream that is among those of its connection with which hyper is not done.
 struct Entered(Rc<Stream>);
 
 impl Entered {

@@ -1,8 +1,9 @@
 //! What takes too long on a connection of HTTP/2.
 //!
 //! There is one timer, for the earliest of what may be too late: the preface or the rest of a header, a client
-//! that asks nothing or takes nothing, bodies that do not come, and answers that are not taken. What happens
-//! meanwhile does not set it anew; it looks for itself, when it fires, how much time is left.
+//! that asks nothing or takes nothing, bodies that do not come, answers that are not taken, and requests that
+//! take too long in all. What happens meanwhile does not set it anew; it looks for itself, when it fires, how much
+//! time is left.
 
 use super::Shared;
 use coracle_loop::{Loop, Timer};
@@ -15,12 +16,12 @@ pub(super) struct Clock {
     timer: RefCell<Option<(Instant, Timer)>>,
     /// When it last asked something, or had its last answer.
     active: Cell<Instant>,
-    /// How much had been written when it was last seen that it takes its answers.
-    written: Cell<u64>,
     /// Since when the server is about to stop.
     stopping: Cell<Option<Instant>>,
     /// It has asked as often as it may.
     asked_enough: Cell<bool>,
+    /// When the first of its requests takes too long in all, or earlier.
+    deadline: Cell<Option<Instant>>,
     /// While the client does not take what is sent to it: since when, and how much it had taken by then.
     blocked: Cell<Option<(Instant, u64)>>,
     /// When that last was so.
@@ -32,9 +33,9 @@ impl Clock {
         Clock {
             timer: RefCell::default(),
             active: Cell::new(now),
-            written: Cell::new(0),
             stopping: Cell::new(None),
             asked_enough: Cell::new(false),
+            deadline: Cell::new(None),
             blocked: Cell::new(None),
             last_blocked: Cell::new(None),
         }
@@ -44,16 +45,21 @@ impl Clock {
         self.stopping.set(Some(now));
     }
 
-    /// It has asked something, or had its last answer, when so much had been written.
-    pub(super) fn note_request(&self, written: u64) {
+    /// It has asked something, or had its last answer.
+    pub(super) fn note_request(&self) {
         if let Some(lp) = Loop::current() {
             self.active.set(lp.now());
         }
-        self.written.set(written);
     }
 
     pub(super) fn note_last_request(&self) {
         self.asked_enough.set(true);
+    }
+
+    /// One of its requests takes too long then, if at all.
+    pub(super) fn note_deadline(&self, deadline: Option<Instant>) {
+        let first = [self.deadline.get(), deadline].into_iter().flatten().min();
+        self.deadline.set(first);
     }
 
     pub(super) fn disarm(&self) {
@@ -87,7 +93,11 @@ impl Shared {
     /// When something may be too late.
     fn next_look(&self, now: Instant) -> Instant {
         let (settings, clock) = (&self.site.settings, &self.clock);
-        let busy = !self.streams.borrow().is_empty();
+        if self.over.get() {
+            let since = clock.blocked.get().map_or(now, |(since, _)| since);
+            return since + settings.write_timeout;
+        }
+        let busy = self.is_busy();
         let mut next = match busy {
             // Streams have their times, which are not looked for one by one: a little later is soon enough.
             true => now + settings.write_timeout.min(settings.body_timeout) / 4,
@@ -95,6 +105,9 @@ impl Shared {
         };
         if let Some(since) = self.watch.borrow().awaits_since {
             next = next.min(since + settings.header_timeout);
+        }
+        if let Some(deadline) = clock.deadline.get() {
+            next = next.min(deadline);
         }
         if let Some((since, _)) = clock.blocked.get() {
             next = next.min(since + settings.write_timeout);
@@ -137,21 +150,14 @@ impl Shared {
         *timer = Some((next, set));
     }
 
-    /// Whether it has nothing to ask, but still takes what it was answered, at the least rate.
-    fn is_taking(&self, now: Instant) -> bool {
-        let clock = &self.clock;
-        let time = now.saturating_duration_since(clock.active.get());
-        let least = time.as_secs().max(1) * u64::from(self.site.settings.min_send_rate);
-        let written = self.written.get();
-        let is_taking = written - clock.written.replace(written) >= least;
-        if is_taking {
-            clock.active.set(now);
-        }
-        is_taking
-    }
-
     fn look_at_the_clock(&self, conn: &mut Conn<'_>) {
+        if self.cut_if_slow(conn) {
+            return;
+        }
         if self.over.get() {
+            if conn.unsent_bytes() > 0 {
+                self.arm(conn);
+            }
             return;
         }
         let (settings, clock) = (&self.site.settings, &self.clock);
@@ -162,38 +168,68 @@ impl Shared {
             self.site.stats.count_timed_out();
             return self.go_away(conn, "the header did not come in time");
         }
-        if let Some((since, before)) = clock.blocked.get()
-            && is_over(since, settings.write_timeout)
-        {
-            let taken = self.taken(conn);
-            let seconds = now.duration_since(since).as_secs();
-            let enough = seconds * u64::from(settings.min_send_rate);
-            if taken <= before || taken - before < enough {
-                self.site.stats.count_timed_out();
-                self.end();
-                // What the kernel has goes with it, or it would be kept for as long as the client drips.
-                let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
-                return conn.abort();
-            }
-            clock.blocked.set(Some((now, taken)));
-        }
-        let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
-        if streams.is_empty() {
+        if !self.is_busy() {
             let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
-            if stopped || (is_over(clock.active.get(), self.patience()) && !self.is_taking(now)) {
+            if stopped || is_over(clock.active.get(), self.patience()) {
                 self.end_gracefully();
                 self.run(conn); // which says goodbye
-                self.end();
-                return conn.close();
+                if !self.over.get() {
+                    self.close(conn);
+                }
+                return;
             }
         }
         let is_blocked =
             clock.last_blocked.get().is_some_and(|it| !is_over(it, settings.write_timeout));
+        let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
+        clock.deadline.set(None);
         for stream in streams {
             if stream.look_at_the_clock(now, is_blocked) {
                 self.site.stats.count_timed_out();
             }
+            clock.note_deadline(stream.deadline());
+        }
+        if self.is_left(now, is_blocked) {
+            self.site.stats.count_timed_out();
+            return self.go_away(conn, "an answer was not taken in time");
         }
         self.arm(conn);
+    }
+
+    /// If the client has not taken what it was sent for as long as it may: whether that was too little, and the
+    /// connection is cut.
+    fn cut_if_slow(&self, conn: &mut Conn<'_>) -> bool {
+        let (settings, now) = (&self.site.settings, conn.lp().now());
+        let Some((since, before)) = self.clock.blocked.get() else { return false };
+        if conn.unsent_bytes() == 0 {
+            self.clock.blocked.set(None);
+            return false;
+        }
+        if now < since + settings.write_timeout {
+            return false;
+        }
+        let taken = self.taken(conn);
+        let seconds = now.duration_since(since).as_secs();
+        let enough = seconds * u64::from(settings.min_send_rate);
+        if taken > before && taken - before >= enough {
+            self.clock.blocked.set(Some((now, taken)));
+            return false;
+        }
+        self.site.stats.count_timed_out();
+        self.end();
+        // What the kernel has goes with it, or it would be kept for as long as the client drips.
+        let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
+        conn.abort();
+        true
+    }
+
+    /// Whether the client has left the end of an answer for too long. There is nobody any more who could reset it
+    /// alone.
+    fn is_left(&self, now: Instant, is_blocked: bool) -> bool {
+        let unsent = self.unsent.borrow();
+        if is_blocked {
+            unsent.iter().for_each(|unsent| unsent.put_off(now, &self.site.settings));
+        }
+        unsent.iter().any(|unsent| unsent.is_late(now))
     }
 }

@@ -42,7 +42,9 @@ pub(super) struct Watch {
     head_len: usize,
     /// How much of the payload is missing.
     payload: usize,
-    /// A header has begun and is not whole.
+    /// The frame is of a header.
+    is_header: bool,
+    /// A header has begun, and more frames of it follow.
     in_header: bool,
     /// Since when something is awaited without which nothing can be asked: the preface, or the rest of a header.
     pub(super) awaits_since: Option<Instant>,
@@ -67,6 +69,7 @@ impl Watch {
             head: [0; FRAME_HEAD],
             head_len: 0,
             payload: 0,
+            is_header: false,
             in_header: false,
             awaits_since: Some(now),
             last_stream: 0,
@@ -107,7 +110,7 @@ impl Watch {
                 }
             }
         }
-        let awaits = self.preface > 0 || self.in_header;
+        let awaits = self.preface > 0 || self.in_header || (self.is_header && self.payload > 0);
         self.awaits_since = if awaits { self.awaits_since.or(Some(now)) } else { None };
         Ok(())
     }
@@ -116,8 +119,10 @@ impl Watch {
         let [a, b, c, kind, flags, s0, s1, s2, s3] = self.head;
         self.payload = u32::from_be_bytes([0, a, b, c]) as usize;
         let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
+        self.is_header = matches!(kind, kind::HEADERS | kind::CONTINUATION);
         match kind {
             kind::HEADERS => {
+                self.awaits_since = None; // each has its own time
                 self.last_stream = self.last_stream.max(stream);
                 self.in_header = flags & END_HEADERS == 0;
             }
@@ -242,6 +247,27 @@ mod tests {
         }
         bytes.extend(frame(9, 4, 7, b"rest"));
         assert!(watched(&bytes, 5, 0).0.awaits_since.is_none());
+        // Half a frame is half a header, too.
+        assert!(watched(&bytes[..bytes.len() - 1], 5, 0).0.awaits_since.is_some());
+        assert!(watched(&frame(1, 4, 1, b"fields")[..10], 5, 0).0.awaits_since.is_some());
+        assert!(watched(&frame(0, 4, 1, b"a body")[..10], 5, 0).0.awaits_since.is_none());
+    }
+
+    #[test]
+    fn j13_each_header_has_its_own_time() {
+        let (now, settings) = (Instant::now(), Http2Settings::default());
+        let mut watch = Watch::new(now);
+        watch.look(PREFACE, now, 0, &settings).expect("no flood");
+        let header = frame(1, 4, 1, b"fields");
+        // The end of one and the beginning of the next come together, again and again.
+        let mut stream = header.repeat(10);
+        stream.rotate_left(12);
+        watch.look(&header[..12], now, 0, &settings).expect("no flood");
+        for second in 1..10 {
+            let now = now + Duration::from_secs(second);
+            watch.look(&stream[..header.len()], now, 0, &settings).expect("no flood");
+            assert_eq!(watch.awaits_since, Some(now));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! neither.
 
 use super::{Middleware, Next};
-use crate::{IntoResponse, Method, Problem, Request, Response, Status};
+use crate::{IntoResponse, Method, Problem, Request, Response, Status, origin};
 
 /// Refuses requests that change something (not GET, HEAD or OPTIONS) and come from a page of another site, with
 /// 403.
@@ -56,12 +56,8 @@ impl SameOrigin {
         if !req.headers().contains("origin") {
             return true; // no browser
         }
-        // A browser of before. Who came to us by TLS has a page by https. Without, somebody in front may have
-        // taken TLS off, so only the hosts are compared.
-        let Some((scheme, host)) = origin.and_then(|origin| origin.split_once("://")) else {
-            return false;
-        };
-        req.host() == Some(host) && (scheme == "https" || !req.is_secure())
+        // A browser of before.
+        origin.is_some_and(|origin| origin::is_same(origin, req.host(), req.is_secure()))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::dialing::{Dialing, Slot};
 use super::socket::{Inbox, Mailbox};
 use super::{Handle, Handler, Settings, WebSocket};
+use crate::headers::is_token;
 use crate::{HeaderError, Headers};
 use coracle_loop::Loop;
 use coracle_loop::demux::Operation;
@@ -113,7 +114,8 @@ impl Client {
         })
     }
 
-    /// The sub-protocols that are spoken here, the best first.
+    /// The sub-protocols that are spoken here, the best first. Each is a word: letters, digits, and of signs those
+    /// that the name of a header field may have.
     #[must_use]
     pub fn subprotocols<'p>(mut self, ours: impl IntoIterator<Item = &'p str>) -> Client {
         self.subprotocols = ours.into_iter().map(str::to_owned).collect();
@@ -159,6 +161,7 @@ impl Client {
     ///
     /// # Errors
     /// - Of connecting: `ConnectionRefused`, and what else there is.
+    /// - `InvalidInput` if a [sub-protocol](Client::subprotocols) is no word.
     /// - `InvalidData` if the answer is no WebSocket, or not the one that was asked for; the text says why.
     /// - `TimedOut` if it takes too long; `ECANCELED`.
     /// - `Unsupported` for `wss` without the feature `tls`. With it, `InvalidData` if the server is not who it
@@ -174,7 +177,8 @@ impl Client {
         Ok(WebSocket::new(handle.line, inbox))
     }
 
-    /// For `wss`: with this TLS, and trust in whom it trusts. Without it, in whom the system trusts.
+    /// For `wss`: with this TLS, and trust in whom it trusts. Without it, in whom the system trusts. HTTP/1.1 is
+    /// spoken above, whatever else it speaks elsewhere.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: &coracle_tls::ClientTls) -> Client {
@@ -212,10 +216,15 @@ impl Client {
             Some(end) => &self.host[..=end],
             None => self.host.split(':').next().unwrap_or_default(),
         };
-        match &self.trust {
-            Some(tls) => tls.layer(name),
-            None => coracle_tls::ClientTls::system()?.layer(name),
-        }
+        let system;
+        let tls = match &self.trust {
+            Some(tls) => tls,
+            None => {
+                system = coracle_tls::ClientTls::system()?;
+                &system
+            }
+        };
+        tls.speaking(["http/1.1"]).layer(name)
     }
 
     #[cfg(not(feature = "tls"))]
@@ -235,6 +244,10 @@ impl Client {
         let Some(lp) = Loop::current() else {
             return Err(io::Error::other("a WebSocket needs a loop: connect it in a coroutine"));
         };
+        if let Some(name) = self.subprotocols.iter().find(|name| !is_word(name)) {
+            let text = format!("{name:?} is no name of a sub-protocol: it has to be one word");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let (timeout, host) = (self.timeout, self.host.clone());
         let connected = coracle_coro::timeout(timeout, || self.dial_on(&lp, handler, wrap));
         connected.map_err(|error| {
@@ -286,6 +299,11 @@ impl Client {
             conn.with(lp, |conn| conn.abort()); // or it is gone
         })
     }
+}
+
+/// Whether it can be in a list of names (a token: RFC 9110, 5.6.2).
+fn is_word(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(is_token)
 }
 
 /// What encrypts where there is no TLS: nothing.

@@ -4,7 +4,7 @@ use super::line::Line;
 use super::socket::{Inbox, Mailbox};
 use super::wire::Wire;
 use super::{CloseCode, Handler, Role, Settings, WebSocket, extension, handshake};
-use crate::{Headers, IntoResponse, Method, Request, Response, Status, Version};
+use crate::{Headers, IntoResponse, Method, Request, Response, Status, Version, origin};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -36,6 +36,7 @@ pub fn upgrade<'a>(req: &Request<'a>) -> Upgrade<'a> {
         version: req.version(),
         headers: req.headers(),
         host: req.host(),
+        is_secure: req.is_secure(),
         settings: Settings::default(),
         origins: Origins::same(),
         subprotocol: None,
@@ -49,6 +50,7 @@ pub struct Upgrade<'a> {
     version: Version,
     headers: &'a Headers,
     host: Option<&'a str>,
+    is_secure: bool,
     settings: Settings,
     origins: Origins,
     subprotocol: Option<Box<str>>,
@@ -155,7 +157,7 @@ impl<'a> Upgrade<'a> {
         if !handshake::is_key(key) {
             return Err(refuse(Status::BAD_REQUEST, "the key is not 16 bytes in base64\n"));
         }
-        if !self.origins.allow(headers, self.host) {
+        if !self.origins.allow(headers, self.host, self.is_secure) {
             let why = "this was asked for by a page of another site\n";
             return Err(refuse(Status::FORBIDDEN, why));
         }
@@ -209,7 +211,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Those of the same host.
+    /// Those of the same host; for who came by TLS, by https.
     pub fn same() -> Origins {
         Origins { any: false, trusted: Vec::new() }
     }
@@ -228,10 +230,10 @@ impl Origins {
 
     /// Whether this request may ask.
     pub fn allows(&self, req: &Request<'_>) -> bool {
-        self.allow(req.headers(), req.host())
+        self.allow(req.headers(), req.host(), req.is_secure())
     }
 
-    fn allow(&self, headers: &Headers, host: Option<&str>) -> bool {
+    fn allow(&self, headers: &Headers, host: Option<&str>, is_secure: bool) -> bool {
         if self.any || !headers.contains("origin") {
             return true;
         }
@@ -240,8 +242,6 @@ impl Origins {
         if self.trusted.iter().any(|trusted| trusted.eq_ignore_ascii_case(origin)) {
             return true;
         }
-        // It cannot be told whether we are asked over TLS, so only the hosts are compared.
-        let theirs = origin.split_once("://").map(|(_, host)| host);
-        matches!((theirs, host), (Some(theirs), Some(host)) if theirs.eq_ignore_ascii_case(host))
+        origin::is_same(origin, host, is_secure)
     }
 }

@@ -8,7 +8,7 @@ use coracle_http::tls::{ClientTls, Identity, ServerTls};
 use coracle_http::{
     Cgi, FastCgi, Networks, Proxy, ProxyProtocol, Request, Router, Running, Server, proxy, ws,
 };
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,6 +90,36 @@ fn j15_connections_say_for_whom_they_are_before_tls() {
         }
         // Without a header nobody is served, and hands are not shaken.
         assert!(client.connect("localhost", socket(address(&running))).is_err());
+        stop(running);
+    }
+}
+
+#[test]
+fn j15_connections_without_tls_say_for_whom_they_are_as_well() {
+    for backend in BACKENDS {
+        let tls = ServerTls::new(settings(&identity())).unwrap();
+        let behind = ProxyProtocol::from("127.0.0.0/8".parse::<Networks>().unwrap());
+        let running = server(backend, &tls)
+            .plain("127.0.0.1:0")
+            .unwrap()
+            .proxy_protocol(behind)
+            .start(|req: &Request<'_>| format!("{} {}", req.is_secure(), req.peer()))
+            .unwrap();
+        let plain = running.local_addresses()[1].ip().unwrap();
+        let mut stream = BufReader::new(socket(plain));
+        let header = "PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n";
+        let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.get_mut().write_all(format!("{header}{request}{request}").as_bytes()).unwrap();
+        for _ in 0..2 {
+            let (head, body) = answer(&mut stream);
+            assert_eq!(body, b"false 192.0.2.1:4711", "{backend:?}: {head}");
+        }
+        let mut silent = socket(plain);
+        silent.write_all(request.as_bytes()).unwrap();
+        let mut told = Vec::new();
+        let _ = silent.read_to_end(&mut told); // it may be reset
+        assert!(told.is_empty(), "without a header nobody is served");
+        drop(stream);
         stop(running);
     }
 }
@@ -300,6 +330,29 @@ fn o1_local_redirect_of_a_script_stays_behind_tls() {
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();
+}
+
+#[test]
+fn k1_page_without_tls_is_another_site_than_a_websocket_with() {
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let app = |req: &Request<'_>| ws::upgrade(req).run(|ws| ws.send("ahoy"));
+        let running = server(backend, &tls).start(app).unwrap();
+        for (origin, status) in [("https://localhost", 101), ("http://localhost", 403)] {
+            let mut stream = connect(&running, &client(&identity));
+            let request = format!(
+                "GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nConnection: upgrade\r\n\
+                 Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            );
+            stream.get_mut().write_all(request.as_bytes()).unwrap();
+            let mut line = String::new();
+            stream.read_line(&mut line).unwrap();
+            assert!(line.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {line}");
+        }
+        stop(running);
+    }
 }
 
 #[test]

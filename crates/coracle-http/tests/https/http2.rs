@@ -1,7 +1,7 @@
 //! HTTP/2 behind TLS: agreed upon by ALPN, and then the same as without.
 
-use crate::http2_frames::{END_HEADERS, END_STREAM, Frame, fields, frame, hello, kind, next};
-use crate::{BACKENDS, address, identity, pattern, server, settings, socket, stop};
+use crate::http2_frames::{END_HEADERS, END_STREAM, Frame, fields, frame, hello, kind, next, rest};
+use crate::{BACKENDS, PATIENCE, address, identity, pattern, server, settings, socket, stop};
 use coracle_http::tls::{ClientSettings, ClientTls, Identity, Roots, ServerTls, TlsStream};
 use coracle_http::{self as http, Request, Response, Running, Settings, Status, streaming};
 use coracle_loop::demux::Backend;
@@ -204,6 +204,31 @@ fn q4_stopping_server_says_so_in_http_2_and_finishes_what_is_under_way() {
         assert!(!goaway.is_empty(), "{told:?}");
         assert!(goaway.iter().all(|it| it.stream == 0 && it.payload[4..8] == [0; 4]), "{told:?}");
         assert!(told.iter().any(|it| it.kind == kind::DATA && it.payload == b"ahoy"), "{told:?}");
+        drop(stream);
+        running.join().unwrap();
+    }
+}
+
+#[test]
+fn q4_stopping_server_says_so_in_http_2_to_who_is_shaking_hands() {
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let (stop_timeout, idle_timeout) = (PATIENCE, 2 * PATIENCE);
+        let waiting = Settings { stop_timeout, idle_timeout, ..Settings::default() };
+        let server = server(backend, &tls).settings(waiting).drain(PATIENCE);
+        let running = server.start(|_: &Request<'_>| "ahoy").unwrap();
+        let socket = socket(address(&running));
+        while running.handle().stats().opened == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        running.stop();
+        thread::sleep(Duration::from_millis(20)); // so that it most likely has begun to
+        let mut stream = speaking(&identity, &["h2"]).connect("localhost", socket).unwrap();
+        stream.write_all(&[hello(), get(1, "localhost")].concat()).unwrap();
+        let told = rest(&mut stream);
+        assert!(told.iter().any(|it| it.kind == kind::DATA && it.payload == b"ahoy"), "{told:?}");
+        assert!(told.iter().any(|it| it.kind == kind::GOAWAY), "{told:?}");
         drop(stream);
         running.join().unwrap();
     }

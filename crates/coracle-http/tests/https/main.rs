@@ -505,6 +505,26 @@ fn k4_client_talks_by_wss() {
 }
 
 #[test]
+fn k4_client_by_wss_speaks_http_1_1_whatever_its_tls_speaks_elsewhere() {
+    for backend in BACKENDS {
+        let identity = identity();
+        let tls = ServerTls::new(settings(&identity)).unwrap();
+        let running = server(backend, &tls)
+            .start(|req: &Request<'_>| ws::upgrade(req).run(|ws| ws.send("ahoy")))
+            .unwrap();
+        let (client, port) = (client(&identity).speaking(http::ALPN), address(&running).port());
+        coracle_coro::run(move || {
+            let asking = ws::Client::new(&format!("wss://localhost:{port}/"))?.tls(&client);
+            let ws = asking.at(SocketAddr::from(([127, 0, 0, 1], port))).connect()?;
+            assert!(ws.recv()? == Some(ws::Message::from("ahoy")));
+            io::Result::Ok(())
+        })
+        .unwrap();
+        stop(running);
+    }
+}
+
+#[test]
 fn m1_stream_in_coroutines_waits_without_holding_the_thread() {
     use coracle_coro::net::{TcpListener, TcpStream};
     let identity = identity();

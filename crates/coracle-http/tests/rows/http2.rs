@@ -15,24 +15,24 @@ use std::io::{self, Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-const ENHANCE_YOUR_CALM: u32 = 0xb;
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 0xb;
 const PROTOCOL_ERROR: u32 = 1;
 
 fn hello(client: &Client<'_>) {
     client.send(crate::http2_frames::hello());
 }
 
-fn next_frame(client: &Client<'_>) -> Option<Frame> {
+pub(crate) fn next_frame(client: &Client<'_>) -> Option<Frame> {
     crate::http2_frames::next(|count| client.take(count))
 }
 
 /// The next frame of which this is so.
-fn find(client: &Client<'_>, is_it: impl Fn(&Frame) -> bool) -> Option<Frame> {
+pub(crate) fn find(client: &Client<'_>, is_it: impl Fn(&Frame) -> bool) -> Option<Frame> {
     std::iter::from_fn(|| next_frame(client)).find(is_it)
 }
 
 /// The code of the `GOAWAY` that the connection ends with, if it does with one.
-fn goaway(client: &Client<'_>) -> Option<u32> {
+pub(crate) fn goaway(client: &Client<'_>) -> Option<u32> {
     let mut code = None;
     while let Some(frame) = next_frame(client) {
         if frame.kind == kind::GOAWAY {
@@ -546,6 +546,15 @@ pub(crate) fn j13_silent_connection_is_closed(h: &Harness) {
     client.send(frame(kind::HEADERS, END_STREAM, 3, &fields(&[(":method", "GET")])));
     assert_eq!(goaway(&client), Some(ENHANCE_YOUR_CALM));
     assert_eq!(client.service.stats().timed_out, 1);
+    // Half a frame of a header, beside an answer that goes on.
+    let client = Client::with(h, quick(|_| ()), |_: &Request<'_>| {
+        coracle_coro::sleep(Duration::from_secs(10)).map(|()| "late")
+    });
+    hello(&client);
+    client.send(get(1));
+    client.send(&get(3)[..20]);
+    assert_eq!(goaway(&client), Some(ENHANCE_YOUR_CALM));
+    assert_eq!(client.service.stats().timed_out, 1);
 }
 
 pub(crate) fn j13_body_has_its_time(h: &Harness) {
@@ -553,6 +562,7 @@ pub(crate) fn j13_body_has_its_time(h: &Harness) {
     let mut peer = Peer::with(h, settings.clone(), ok);
     let (response, _out) = peer.ask(request("POST", "/"), true);
     assert_eq!(peer.answer(response).expect("an answer").status, 408);
+    assert_eq!(peer.client.service.stats().timed_out, 1, "it is late once");
     let app = streaming(|req: &Request<'_>| -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         req.body_reader().read_to_end(&mut body)?;

@@ -14,6 +14,7 @@ mod handlers;
 #[path = "../../../coracle-loop/tests/rows/harness.rs"]
 mod harness;
 mod http2;
+mod http2_ends;
 mod http2_frames;
 mod http2_peer;
 mod keeping;
@@ -213,6 +214,7 @@ suite! {
             j4_answer_that_is_not_there_in_all_its_time_is_cut,
             j4_answer_that_is_not_taken_in_all_its_time_is_cut,
             j4_last_answer_that_is_not_taken_in_all_its_time_is_cut,
+            j4_request_of_http_2_has_all_its_time_and_no_more,
         }
         autobahn::{
             k1_autobahn_1_framing,
@@ -245,6 +247,7 @@ suite! {
             k4_client_talks_to_a_server,
             k4_client_in_callbacks_and_one_that_is_dropped,
             k4_client_refuses_what_is_no_answer,
+            k4_client_sends_no_subprotocol_that_is_no_word,
             k4_client_talks_through_a_layer,
             k4_client_that_is_cancelled_hears_of_it,
             k6_room_tells_everybody_in_order,
@@ -278,8 +281,15 @@ suite! {
             j13_body_has_its_time,
             j13_client_that_opens_no_window_is_not_waited_for,
         }
+        http2_ends::{
+            j13_client_that_ends_its_side_gets_answers_that_wait_for_room,
+            j13_client_that_ends_its_side_gets_what_its_window_lets_pass,
+            j13_end_of_an_answer_is_not_left_for_ever,
+            j13_part_of_an_answer_is_not_left_for_ever,
+        }
         tower::{
             t9_service_is_mounted_beside_handlers,
+            t9_target_that_a_service_cannot_be_told_is_refused,
             t9_service_reads_bodies_as_they_come,
             t9_service_answers_while_it_is_asked,
         }
@@ -316,6 +326,7 @@ suite! {
             j4_chunk_extensions_that_drip_are_cut,
             j4_trailers_that_drip_are_cut,
         }
+        http2_ends::{ j4_client_of_http_2_that_drips_is_cut_while_it_is_closed }
         slow_clients::{
             j4_reader_that_drips_and_talks_is_cut_while_it_is_closed,
             j4_reader_that_drips_and_asks_is_cut,

@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::harness::Harness;
+use crate::http2_peer::{Peer, request};
 use coracle_http::{App, IntoResponse, Request, Response, Settings};
 use coracle_net::{Buffer, Conn};
 use std::time::Duration;
@@ -69,6 +70,31 @@ pub(crate) fn j4_last_answer_that_is_not_taken_in_all_its_time_is_cut(h: &Harnes
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS));
     is_late(&client);
     assert!(client.rest().len() < REQUESTS * 10_000);
+}
+
+/// In HTTP/2 it is one request of several.
+pub(crate) fn j4_request_of_http_2_has_all_its_time_and_no_more(h: &Harness) {
+    let mut peer = Peer::over(client(h, app), h2::client::Builder::new());
+    let (response, _out) = peer.ask(request("POST", "/"), true);
+    assert_eq!(peer.answer(response).expect("an answer").status, 408);
+    assert_eq!(peer.client.service.stats().timed_out, 1);
+    let since = h.lp.now();
+    let (response, _) = peer.ask(request("GET", "/slow"), false);
+    assert!(peer.answer(response).is_err_and(|error| error.is_reset()));
+    assert!(h.lp.now() - since >= TIMEOUT - Duration::from_millis(10));
+    // It takes its answer as slowly as it may, but not that slowly.
+    let (response, _) = peer.ask(request("GET", "/large"), false);
+    let mut body = peer.head(response).expect("a head").into_body();
+    let lost = loop {
+        match peer.until(|cx| body.poll_data(cx)) {
+            Some(Ok(_)) => {} // and its window stays as it is
+            end => break end,
+        }
+    };
+    assert!(lost.is_some_and(|lost| lost.is_err_and(|error| error.is_reset())));
+    drop(body);
+    assert_eq!(peer.client.service.stats().timed_out, 3);
+    assert_eq!(peer.get("/").text(), "ok", "the others go on");
 }
 
 /// Each request has its time; between them a connection has another.

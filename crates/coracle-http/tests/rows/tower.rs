@@ -120,6 +120,16 @@ pub(crate) fn t9_service_is_mounted_beside_handlers(h: &Harness) {
     assert_eq!(peer.get("/api/wrong").status, 500);
 }
 
+/// What `http::Uri` does not take must not be taken for another target.
+pub(crate) fn t9_target_that_a_service_cannot_be_told_is_refused(h: &Harness) {
+    let client = Client::of(h, app());
+    for target in ["/api/items?q=\"x\"", "/api/<b>", "/api/`", "/api?<>"] {
+        let answer = client.get(target);
+        assert_eq!(answer.status, 400, "{target}: {answer:?}");
+    }
+    assert_eq!(client.get("/api/%3Cb%3E?q=%22").text(), "GET /%3Cb%3E?q=%22 192.0.2.1:4711");
+}
+
 pub(crate) fn t9_service_reads_bodies_as_they_come(h: &Harness) {
     let client = Client::of(h, app());
     let body = "x".repeat(700_000);

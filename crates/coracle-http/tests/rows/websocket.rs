@@ -559,6 +559,19 @@ pub(crate) fn k4_client_in_callbacks_and_one_that_is_dropped(h: &Harness) {
     assert_eq!(*over.borrow(), Some((None, Some(CloseCode::NORMAL))));
 }
 
+/// Else it could add lines to the request.
+pub(crate) fn k4_client_sends_no_subprotocol_that_is_no_word(h: &Harness) {
+    let address = listening(h, |req: &Request<'_>| ws::upgrade(req).run(echo));
+    for wrong in ["a\r\nX-Role: admin", "a b", "a,b", "", "caf\u{e9}"] {
+        let at = address.clone();
+        let error = run(h, move || {
+            let asking = Asking::new("ws://a.example/").unwrap().at(at);
+            asking.subprotocols(["chat.v1", wrong]).connect().map(drop).expect_err("it is refused")
+        });
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{wrong:?}: {error}");
+    }
+}
+
 pub(crate) fn k4_client_refuses_what_is_no_answer(h: &Harness) {
     // What a server says in place of the right thing, and a part of the error.
     let answers = |req: &Request<'_>| -> Response {

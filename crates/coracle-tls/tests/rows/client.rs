@@ -12,6 +12,7 @@ use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Who signs certificates of servers and clients.
 pub(crate) struct Authority {
@@ -45,9 +46,16 @@ impl Authority {
 
     /// Certificate and key, in PEM.
     pub(crate) fn sign(&self, name: &str) -> (String, String) {
+        self.sign_until(name, None)
+    }
+
+    fn sign_until(&self, name: &str, end: Option<SystemTime>) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
+        if let Some(end) = end {
+            params.not_after = end.into();
+        }
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         (certificate.pem(), key.serialize_pem())
@@ -55,6 +63,12 @@ impl Authority {
 
     pub(crate) fn identity(&self, name: &str) -> Identity {
         let (certificate, key) = self.sign(name);
+        Identity::from_pem(certificate, key).unwrap()
+    }
+
+    /// One whose certificate is valid until then.
+    pub(crate) fn identity_until(&self, name: &str, end: SystemTime) -> Identity {
+        let (certificate, key) = self.sign_until(name, Some(end));
         Identity::from_pem(certificate, key).unwrap()
     }
 

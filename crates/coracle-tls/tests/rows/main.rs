@@ -63,6 +63,7 @@ suite! {
             m2_protocol_is_one_that_both_speak,
             m2_client_certificate_is_required,
             m2_client_certificate_is_allowed,
+            m2_ticket_does_not_outlive_the_certificate_of_its_client,
             m2_server_that_is_not_trusted_is_refused,
             m2_chain_leads_to_a_root,
             m3_replaced_certificate_is_shown_to_new_connections,

@@ -7,6 +7,7 @@ use coracle_tls::{
     ClientCertificates, ClientSettings, ClientTls, Identity, ServerSettings, ServerTls, Session,
 };
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 fn shake<'a>(
     h: &'a Harness,
@@ -184,6 +185,35 @@ pub(crate) fn m3_ticket_of_a_client_that_is_not_let_in_any_more_is_worth_nothing
     tls.replace(ServerSettings { identities, client_certificates, ..ServerSettings::default() })
         .unwrap();
     assert!(shake(h, &tls, &ahab, "a.example").is_err());
+}
+
+/// A ticket says who its client was: that is looked at anew.
+pub(crate) fn m2_ticket_does_not_outlive_the_certificate_of_its_client(h: &Harness) {
+    let (authority, crew) = (Authority::new("root"), Authority::new("crew"));
+    let servers = [ClientCertificates::Require, ClientCertificates::Allow]
+        .map(|wanted| with_clients(&authority, wanted(crew.roots())));
+    // However slow the machine is, one of them lasts for the handshakes.
+    let begin = |seconds| {
+        let end = SystemTime::now() + Duration::from_secs(seconds);
+        let ahab = crew.identity_until("ahab", end);
+        let clients = [(); 2].map(|()| named(&authority, ahab.clone()));
+        for (tls, client) in servers.iter().zip(&clients) {
+            shake(h, tls, client, "a.example").ok()?;
+            let again = shake(h, tls, client, "a.example").ok()?;
+            assert!(again.server_session().is_resumed());
+        }
+        Some((clients, end))
+    };
+    let (clients, end) = [2, 8, 32, 128].into_iter().find_map(begin).expect("it was valid");
+    // The second in which it ends still belongs to it.
+    let over = end + Duration::from_secs(1);
+    std::thread::sleep(over.duration_since(SystemTime::now()).unwrap_or_default());
+    for (tls, client) in servers.iter().zip(&clients) {
+        let client = Client::new(h, tls, client.layer("a.example").unwrap());
+        let _ = client.shake_hands(); // which is done, for the client
+        let over = client.over();
+        assert!(over.last().unwrap().contains("it is too old"), "{over:?}");
+    }
 }
 
 pub(crate) fn m2_host_of_another_server_is_misdirected(h: &Harness) {
