@@ -20,7 +20,7 @@ use crate::waiter::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(super) struct Table {
@@ -49,16 +49,17 @@ impl State {
 /// A look-up under way.
 struct Flight {
     name: Arc<str>,
-    /// Set before anybody is woken.
-    answer: OnceLock<Arc<Answer>>,
-    /// Those who wait for it, by the number of their seat. Changed with the table locked.
-    wakers: Lock<Seats>,
+    /// Locked for a moment, by who has locked the table or nothing.
+    seats: Lock<Seats>,
 }
 
 #[derive(Default)]
 struct Seats {
+    /// Those who wait for it, by the number of their seat. Changed with the table locked.
     wakers: BTreeMap<u64, Waker>,
     next: u64,
+    /// Set before anybody is woken.
+    answer: Option<Arc<Answer>>,
 }
 
 /// What became of a question.
@@ -79,18 +80,18 @@ pub(super) struct Seat {
 impl Seat {
     /// The answer, if it is there.
     pub(super) fn answer(&self) -> Option<Arc<Answer>> {
-        self.flight.answer.get().cloned()
+        self.flight.seats.lock().answer.clone()
     }
 
     /// For whoever makes the look-up.
     pub(super) fn landing(&self) -> Landing {
-        Landing { flight: Arc::clone(&self.flight), table: Arc::clone(&self.table) }
+        Landing { flight: Arc::clone(&self.flight), table: Arc::clone(&self.table), answer: None }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.flight.wakers.lock().wakers.remove(&self.number);
+        self.flight.seats.lock().wakers.remove(&self.number);
     }
 }
 
@@ -116,17 +117,14 @@ impl Table {
             state.stats.shared += 1;
             return Asked::Joined(seat);
         }
-        let flight = Arc::new(Flight {
-            name: Arc::clone(name),
-            answer: OnceLock::new(),
-            wakers: Lock::new(Seats::default()),
-        });
+        let flight =
+            Arc::new(Flight { name: Arc::clone(name), seats: Lock::new(Seats::default()) });
         state.flights.insert(Arc::clone(name), Arc::clone(&flight));
         Asked::First(self.seat(flight, waker))
     }
 
     fn seat(self: &Arc<Table>, flight: Arc<Flight>, waker: Waker) -> Seat {
-        let mut seats = flight.wakers.lock();
+        let mut seats = flight.seats.lock();
         let number = seats.next;
         seats.next += 1;
         seats.wakers.insert(number, waker);
@@ -161,11 +159,13 @@ impl Table {
         if !time_to_live.is_zero() && self.settings.limit_names > 0 {
             self.make_room(&mut state, now);
             let until = deadline::after(time_to_live);
-            state.answers.insert(Arc::clone(&flight.name), (until, answer));
+            state.answers.insert(Arc::clone(&flight.name), (until, Arc::clone(&answer)));
         } else {
             state.answers.remove(&flight.name); // it was out of date
         }
-        std::mem::take(&mut flight.wakers.lock().wakers)
+        let mut seats = flight.seats.lock();
+        seats.answer = Some(answer);
+        std::mem::take(&mut seats.wakers)
     }
 
     /// For one answer more. Only when one was looked up, which takes longer than this.
@@ -186,20 +186,20 @@ impl Table {
 pub(super) struct Landing {
     flight: Arc<Flight>,
     table: Arc<Table>,
+    answer: Option<Answer>,
 }
 
 impl Landing {
-    pub(super) fn land(self, answer: Answer) {
-        self.flight.answer.get_or_init(|| Arc::new(answer));
+    pub(super) fn land(mut self, answer: Answer) {
+        self.answer = Some(answer);
         // Told by the drop.
     }
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        let lost = || Arc::new(Answer::lost(&self.flight.name));
-        let answer = Arc::clone(self.flight.answer.get_or_init(lost));
-        for waker in self.table.end(&self.flight, answer).into_values() {
+        let answer = self.answer.take().unwrap_or_else(|| Answer::lost(&self.flight.name));
+        for waker in self.table.end(&self.flight, Arc::new(answer)).into_values() {
             waker.wake();
         }
     }
