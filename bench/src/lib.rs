@@ -37,6 +37,7 @@ pub mod pause;
 pub mod plot;
 pub mod programs;
 pub mod raw_epoll;
+pub mod raw_http_epoll;
 pub mod raw_uring;
 pub mod redis;
 pub mod report;
