@@ -16,13 +16,14 @@ const PEERS: [&str; 8] = [
     "axum-files",
 ];
 /// The programs of this package; not `bench`, which is running.
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 18] = [
     "raw-epoll",
     "raw-epoll-called",
     "raw-epoll-proxy",
     "raw-uring",
     "raw-uring-proxy",
     "raw-http-epoll",
+    "raw-http-epoll-called",
     "raw-http-uring",
     "ping",
     "ask",

@@ -63,8 +63,9 @@ const COLUMNS: [Column; 8] = [
 const CHARTS: [(usize, Scale); 2] = [(0, Scale::Linear), (5, Scale::Log)];
 
 /// What is aimed at: ours, whose, at most so much of it, pipelined or not.
-const TARGETS: [(&str, &str, f64, bool); 14] = [
+const TARGETS: [(&str, &str, f64, bool); 16] = [
     ("coracle-coro-epoll", "raw-http-epoll", 1.10, false),
+    ("coracle-coro-epoll", "raw-http-epoll-called", 1.10, false),
     ("coracle-coro-uring", "raw-http-uring", 1.12, false),
     ("coracle-coro-uring", "hyper", 0.78, false),
     ("coracle-coro-uring", "may_minihttp", 0.78, false),
@@ -74,6 +75,7 @@ const TARGETS: [(&str, &str, f64, bool); 14] = [
     ("coracle-coro-epoll", "nginx", 0.80, false),
     ("coracle-uring", "raw-http-uring", 1.12, false),
     ("coracle-epoll", "raw-http-epoll", 1.10, false),
+    ("coracle-epoll", "raw-http-epoll-called", 1.10, false),
     ("coracle-coro-uring", "hyper", 0.60, true),
     ("coracle-coro-epoll", "hyper", 0.60, true),
     ("coracle-uring", "hyper", 0.60, true),
@@ -121,7 +123,8 @@ pub fn run(options: &Options, w1: &W1) -> io::Result<()> {
         "`GET /` on connections that stay, answered with 13 bytes. Server CPU microseconds per request, minimum / \
          median of the repetitions. The server has one core and the load another; every answer was compared with \
          the first, but for its date. The limits (`raw-http-…`) read nothing: one receive, one send of what \
-         is always the same. coracle is `coracle hello`, in its three styles. nginx answers by `return 200`; \
+         is always the same; `raw-http-epoll-called` does so in a function that returns, which has [its \
+         price](returns.md). coracle is `coracle hello`, in its three styles. nginx answers by `return 200`; \
          hyper is on tokio's current-thread runtime, actix-web has one worker, may_minihttp one thread.",
     );
     report.add(&single.overview());
@@ -167,6 +170,7 @@ fn candidates() -> Vec<Candidate> {
     vec![
         Candidate::new("raw-http-uring", Kind::Limit, program("raw-http-uring")),
         Candidate::new("raw-http-epoll", Kind::Limit, program("raw-http-epoll")),
+        Candidate::new("raw-http-epoll-called", Kind::Limit, program("raw-http-epoll-called")),
         coracle("coracle-uring", "callback", "uring"),
         coracle("coracle-epoll", "callback", "epoll"),
         coracle("coracle-coro-uring", "coroutine", "uring"),

@@ -370,6 +370,10 @@ pub fn copy_short(to: &mut [u8], from: &[u8]) {
         assert_eq!(to.len(), len);
         to[..8].copy_from_slice(&from[..8]);
         to[len - 8..].copy_from_slice(&from[len - 8..]);
+    } else if (17..=32).contains(&len) {
+        assert_eq!(to.len(), len);
+        to[..16].copy_from_slice(&from[..16]);
+        to[len - 16..].copy_from_slice(&from[len - 16..]);
     } else {
         to.copy_from_slice(from);
     }

@@ -237,19 +237,10 @@ impl Unstarted {
 }
 
 impl Drop for Unstarted {
+    #[inline]
     fn drop(&mut self) {
-        const NO_STACK: Refusal =
-            Refusal::new(Status::SERVICE_UNAVAILABLE, "there is no memory for the request");
-        // Not here, where a callback of the connection may be running.
-        if let (Some(shared), Some(lp)) = (self.0.take(), Loop::current()) {
-            lp.defer(move |_| {
-                let Some(exchange) = shared.take_exchange() else { return };
-                let _ = shared.reach(|conn| match &exchange.response {
-                    None => shared.refuse(conn, Some(exchange), NO_STACK),
-                    // The app has answered, and need not be asked again: whoever logs answers has logged it.
-                    Some(_) => shared.refuse_answer(conn, exchange, NO_STACK),
-                });
-            });
+        if let Some(shared) = self.0.take() {
+            shared.refuse_unstarted();
         }
     }
 }
@@ -295,7 +286,7 @@ impl Shared {
                     written = self.written.get();
                     if !conn.writable() {
                         self.facts.set(Fact::Left, true); // until `on_ready`
-                        break;
+                        break self.wait_for_next(conn);
                     }
                 }
                 Phase::Head => {
@@ -339,6 +330,8 @@ impl Shared {
         let begun = self.seen.get() > 0; // the next one is on its way
         if !begun && (self.facts.is(Fact::Ended) || self.site.stopping.get()) {
             self.close(conn);
+        } else {
+            self.wait_for_next(conn);
         }
     }
 
@@ -415,6 +408,7 @@ impl Shared {
     #[cold]
     fn await_head(&self, conn: &mut Conn<'_>, len: usize) -> bool {
         if self.seen.replace(len as u32) == 0 {
+            self.facts.set(Fact::Answered, false);
             self.begin_phase(conn);
             self.site.idle.stop_waiting(self.place.get());
         }
@@ -554,6 +548,23 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// There is no stack for the request.
+    #[cold]
+    fn refuse_unstarted(self: Rc<Self>) {
+        const NO_STACK: Refusal =
+            Refusal::new(Status::SERVICE_UNAVAILABLE, "there is no memory for the request");
+        let Some(lp) = Loop::current() else { return };
+        // Not here, where a callback of the connection may be running.
+        lp.defer(move |_| {
+            let Some(exchange) = self.take_exchange() else { return };
+            let _ = self.reach(|conn| match &exchange.response {
+                None => self.refuse(conn, Some(exchange), NO_STACK),
+                // The app has answered, and need not be asked again: whoever logs answers has logged it.
+                Some(_) => self.refuse_answer(conn, exchange, NO_STACK),
+            });
+        });
     }
 
     /// Which request it is, counted from one.

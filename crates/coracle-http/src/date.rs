@@ -6,27 +6,27 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A line `date: …`, and until when it is true.
 pub(crate) struct Date {
-    line: RefCell<[u8; LEN]>,
+    line: Cell<Line>,
     until: Cell<Option<Instant>>,
     /// The same, as HTTP/2 has it, once somebody has asked.
     value: RefCell<Option<HeaderValue>>,
 }
 
 /// `date: Sun, 06 Nov 1994 08:49:37 GMT` and the end of the line.
-const LEN: usize = 37;
+pub(crate) type Line = [u8; 37];
 
 impl Date {
     pub(crate) fn new() -> Date {
-        Date { line: RefCell::new([0; LEN]), until: Cell::new(None), value: RefCell::default() }
+        Date { line: Cell::new([0; 37]), until: Cell::new(None), value: RefCell::default() }
     }
 
     /// The line, at the loop's time.
     #[inline]
-    pub(crate) fn line(&self, now: Instant) -> [u8; LEN] {
+    pub(crate) fn line(&self, now: Instant) -> Line {
         if self.until.get().is_none_or(|until| now >= until) {
             self.renew(now);
         }
-        *self.line.borrow()
+        self.line.get()
     }
 
     /// What is behind the colon.
@@ -46,7 +46,7 @@ impl Date {
         let rest = Duration::from_secs(1) - Duration::from_nanos(since.subsec_nanos().into());
         let text = format!("date: {}\r\n", httpdate::fmt_http_date(wall));
         if let Ok(line) = text.as_bytes().try_into() {
-            *self.line.borrow_mut() = line;
+            self.line.set(line);
         }
         self.until.set(Some(now + rest));
         self.value.take();
@@ -62,7 +62,9 @@ mod tests {
         let (date, now) = (Date::new(), Instant::now());
         let line = date.line(now);
         assert!(line.starts_with(b"date: ") && line.ends_with(b" GMT\r\n"));
-        date.line.borrow_mut()[6] = b'x'; // to see whether it is made again
+        let mut other = line;
+        other[6] = b'x'; // to see whether it is made again
+        date.line.set(other);
         assert_eq!(date.line(now)[6], b'x');
         assert_ne!(date.line(now + Duration::from_secs(1))[6], b'x');
     }

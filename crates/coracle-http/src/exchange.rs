@@ -10,6 +10,7 @@ use crate::site::{Share, Site};
 use crate::{Headers, OwnedRequest, Plan, Response, Status};
 use bytes::{Bytes, BytesMut};
 use coracle_net::Buffer;
+use std::cell::OnceCell;
 
 /// More memory than this is not kept for the next request.
 const KEEP_BYTES: usize = 16 << 10;
@@ -188,8 +189,13 @@ impl Exchange {
         if !self.body.is_empty() {
             self.body = BytesMut::new();
         }
-        owned.late_trailers.take();
-        owned.decoded.take();
+        // They are large, and mostly not there.
+        if owned.late_trailers.get().is_some() {
+            owned.late_trailers = OnceCell::new();
+        }
+        if owned.decoded.get().is_some() {
+            owned.decoded = OnceCell::new();
+        }
         self.response = None;
         self.chunks = Chunks::default();
     }

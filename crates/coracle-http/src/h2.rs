@@ -130,19 +130,20 @@ impl Protocol for H2 {
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         let shared = &self.0;
-        let bytes = input.take_all();
         if shared.over.get() {
+            input.take_all();
             return Ok(());
         }
-        let sent = shared.written.get();
-        let http2 = &shared.site.settings.http2;
-        let looked = shared.watch.borrow_mut().look(bytes, conn.lp().now(), sent, http2);
+        let (sent, http2) = (shared.written.get(), &shared.site.settings.http2);
+        let looked = shared.watch.borrow_mut().look(input.unread(), conn.lp().now(), sent, http2);
         if let Err(flood) = looked {
+            input.take_all();
             shared.calm(conn, &flood);
             return Ok(());
         }
-        shared.buffers.feed(bytes);
+        shared.buffers.lend(input);
         shared.run(conn);
+        shared.buffers.keep();
         Ok(())
     }
 
@@ -231,6 +232,13 @@ impl Shared {
         if self.over.get() {
             return;
         }
+        // One for all connections: it is empty when this returns.
+        self.buffers.set_memory(self.site.output.take());
+        self.run_on(conn);
+        self.site.output.set(self.buffers.set_memory(Vec::new()));
+    }
+
+    fn run_on(&self, conn: &mut Conn<'_>) {
         for _ in 0..LIMIT_POLLS {
             let polled = self.poll();
             self.forget_sent();

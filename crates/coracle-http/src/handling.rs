@@ -11,7 +11,7 @@ use crate::site::Site;
 use crate::{BodyWriter, IntoResponse, Method, OwnedRequest, Response, Status, Trailers};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
-use coracle_net::SocketOption;
+use coracle_net::{SocketOption, WriteBuffer};
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -96,17 +96,18 @@ pub(crate) fn call_app(
     source: Option<Rc<dyn Source>>,
     refused: impl FnOnce() -> Option<Refusal>,
 ) {
-    let mut request = exchange.owned.request();
-    request.stream = source;
-    request.whole = Some(&*site.app);
-    let response = &mut exchange.response;
-    let called = catch_unwind(AssertUnwindSafe(|| match site.settings.handler_timeout {
-        Some(timeout) if !exchange.plan.inline => {
-            *response = Some(coracle_coro::timeout(timeout, || site.app.call(&request)));
-        }
-        _ => *response = Some(site.app.call(&request)),
-    }));
-    drop(request);
+    let called = {
+        let mut request = exchange.owned.request();
+        request.stream = source;
+        request.whole = Some(&*site.app);
+        let response = &mut exchange.response;
+        catch_unwind(AssertUnwindSafe(|| match site.settings.handler_timeout {
+            Some(timeout) if !exchange.plan.inline => {
+                *response = Some(coracle_coro::timeout(timeout, || site.app.call(&request)));
+            }
+            _ => *response = Some(site.app.call(&request)),
+        }))
+    };
     if called.is_err() {
         site.stats.count_panic();
         exchange.response = Some(site.refuse(&exchange.owned, PANICKED));
@@ -154,7 +155,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     if shared.is_starting() {
         coracle_coro::yield_now(); // until the connection can be reached
     }
-    let mut head = Vec::with_capacity(PIECE_BYTES + 512);
+    let mut head = WriteBuffer::default();
     let now = Loop::current().map(|lp| lp.now());
     let Some(now) = now else { return };
     let written = shared.write_head(now, &exchange, &response, &mut head);
@@ -172,9 +173,11 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
         }
     };
     reset_on_close(true);
+    let mut buffer = Vec::with_capacity(PIECE_BYTES + 512);
+    buffer.extend_from_slice(head.as_slice());
     let mut out = Outlet {
         shared,
-        buffer: head,
+        buffer,
         begun: 0,
         chunked: written.follow == Follow::Chunks,
         trailers,

@@ -221,7 +221,10 @@ impl Headers {
 
     /// A field of it.
     pub(crate) fn entry(&self, field: &Field) -> Option<(http::HeaderName, http::HeaderValue)> {
-        let name = http::HeaderName::from_bytes(self.resolve(field.name)).ok()?;
+        let name = match self.resolve(field.name) {
+            b"content-type" => http::header::CONTENT_TYPE, // the most frequent of all is not looked for
+            name => http::HeaderName::from_bytes(name).ok()?,
+        };
         let value = match field.value {
             Text::Static(text) => {
                 let bytes = bytes::Bytes::from_static(text.as_bytes());

@@ -88,12 +88,6 @@ impl Redirect {
     }
 }
 
-fn typed(content_type: &'static str, body: Body) -> Response {
-    let mut response = Response::new(Status::OK).with_body(body);
-    response.headers_mut().push_static("content-type", content_type);
-    response
-}
-
 impl IntoResponse for Response {
     fn into_response(self) -> Response {
         self
@@ -109,7 +103,7 @@ impl IntoResponse for Status {
                 Some(reason) => format!("{} {reason}\n", self.as_u16()),
                 None => format!("{}\n", self.as_u16()),
             };
-            response = typed(PLAIN, text.into()).with_status(self);
+            response = Response::typed(PLAIN, text.into()).with_status(self);
         }
         response
     }
@@ -171,7 +165,7 @@ macro_rules! bodies {
     ($($body:ty => $content_type:expr),*) => {$(
         impl IntoResponse for $body {
             fn into_response(self) -> Response {
-                typed($content_type, self.into())
+                Response::typed($content_type, self.into())
             }
         }
     )*};
@@ -181,7 +175,7 @@ bodies!(&'static str => PLAIN, String => PLAIN, &'static [u8] => BINARY, Vec<u8>
 
 impl<T: Into<Body>> IntoResponse for Html<T> {
     fn into_response(self) -> Response {
-        typed("text/html; charset=utf-8", self.0.into())
+        Response::typed("text/html; charset=utf-8", self.0.into())
     }
 }
 

@@ -41,11 +41,11 @@ impl Peer {
     }
 
     /// Tells a request whose it is.
-    #[inline]
+    #[inline(always)] // with every request
     pub(crate) fn tell(&self, request: &mut OwnedRequest) {
         request.peer = self.address();
         #[cfg(feature = "tls")]
-        {
+        if request.session.is_some() || self.session().is_some() {
             request.session = self.session().cloned();
         }
     }

@@ -31,6 +31,14 @@ impl Response {
         Response { status, headers: Headers::new(), body: Body::empty(), trailers: None }
     }
 
+    /// A 200 with a body of this type.
+    #[inline]
+    pub(crate) fn typed(content_type: &'static str, body: Body) -> Response {
+        let mut headers = Headers::new();
+        headers.push_static("content-type", content_type);
+        Response { status: Status::OK, headers, body, trailers: None }
+    }
+
     /// Hands the connection to another protocol, which gets what the client sends from here on: the answer to a
     /// request that asked for it (`Connection: upgrade`). One that did not is answered with 426.
     ///

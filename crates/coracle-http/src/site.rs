@@ -23,8 +23,8 @@ pub(crate) struct Site {
     pub(crate) app: Rc<dyn App>,
     pub(crate) settings: Settings,
     pub(crate) date: Date,
-    /// Where an answer is put together.
-    pub(crate) out: RefCell<Vec<u8>>,
+    /// Memory for what hyper writes.
+    pub(crate) output: Cell<Vec<u8>>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
     pub(crate) turned_away: TurnedAway,
@@ -56,7 +56,7 @@ impl Site {
             app,
             settings,
             date: Date::new(),
-            out: RefCell::default(),
+            output: Cell::default(),
             budget,
             stats,
             turned_away: TurnedAway::default(),

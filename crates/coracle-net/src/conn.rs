@@ -7,7 +7,7 @@
 use crate::hub::ConnHandle;
 use crate::link::{Link, Pause};
 use crate::listener::Busy;
-use crate::{Buffer, Layer, Packet, Protocol, RateGroup, RateLimit, Reason};
+use crate::{Buffer, Layer, Packet, Protocol, RateGroup, RateLimit, Reason, WriteBuffer};
 use coracle_loop::demux::{Address, Handle, SocketOption, TcpInfo};
 use coracle_loop::{Loop, OffloadError, Overloaded};
 use std::fmt;
@@ -36,6 +36,29 @@ impl Conn<'_> {
     #[inline]
     pub fn write_slice(&mut self, bytes: &[u8]) {
         self.link.write_slice(bytes);
+    }
+
+    /// Sends what `f` writes, which is put together where it is sent from: for what consists of many pieces. It
+    /// may find something there already, which is sent before it.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn};
+    /// # use std::io;
+    /// fn on_data(conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+    ///     while let Some(name) = input.take_line() {
+    ///         conn.write_with(|out| {
+    ///             out.push(b"ahoy, ");
+    ///             out.push(name);
+    ///             out.push(b"!\n");
+    ///         });
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = on_data;
+    /// ```
+    #[inline]
+    pub fn write_with<T>(&mut self, f: impl FnOnce(&mut WriteBuffer) -> T) -> T {
+        self.link.write_with(f)
     }
 
     /// Sends something before everything that has not begun to be sent; never between the bytes of one packet.

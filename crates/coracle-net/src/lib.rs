@@ -31,6 +31,7 @@ mod supervisor;
 mod turned_away;
 mod udp;
 mod worker;
+mod write_buffer;
 
 pub use addresses::ToAddresses;
 pub use bind::ListenSocket;
@@ -64,3 +65,4 @@ pub use supervisor::Supervisor;
 pub use turned_away::TurnedAway;
 pub use udp::{Datagram, Udp, UdpSettings};
 pub use worker::Worker;
+pub use write_buffer::WriteBuffer;

@@ -101,10 +101,13 @@ impl Counters {
         self.switches.set(self.switches.get() + 1);
     }
 
-    /// The loop has come to its coroutines.
+    /// The loop has come to its coroutines; perhaps again, in the same turn.
+    #[inline]
     pub(crate) fn begin_turn(&self, now: Instant) {
-        self.parked.set(self.parked_nanos(now));
-        self.since.set(now);
+        if now != self.since.get() {
+            self.parked.set(self.parked_nanos(now));
+            self.since.set(now);
+        }
     }
 
     /// It leaves them; so many wait.

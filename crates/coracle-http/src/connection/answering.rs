@@ -10,7 +10,7 @@ use crate::idle::Wait;
 use crate::shared_file::SharedFile;
 use crate::{IntoResponse, Response, Status, Version};
 use bytes::Bytes;
-use coracle_net::{Conn, Packet};
+use coracle_net::{Conn, Packet, WriteBuffer};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,15 +70,14 @@ impl Shared {
         let date = self.site.date.line(conn.lp().now());
         let context = Context { method, modern: true, keep_alive: false, date: &date };
         let (status, headers, body) = response.into_parts();
-        let mut out = self.site.out.borrow_mut();
-        out.clear();
-        let written = answer::write_head(&mut out, &context, status, &headers, body.len());
-        if written.follow != Follow::Nothing {
-            out.extend_from_slice(body.as_bytes().unwrap_or_default());
-        }
-        conn.write_slice(&out);
-        self.count_written(out.len());
-        drop(out);
+        conn.write_with(|out| {
+            let before = out.len();
+            let written = answer::write_head(out, &context, status, &headers, body.len());
+            if written.follow != Follow::Nothing {
+                out.push(body.as_bytes().unwrap_or_default());
+            }
+            self.count_written(out.len() - before);
+        });
         self.close(conn);
     }
 
@@ -88,7 +87,7 @@ impl Shared {
         now: Instant,
         exchange: &Exchange,
         response: &Response,
-        out: &mut Vec<u8>,
+        out: &mut WriteBuffer,
     ) -> answer::Written {
         let date = self.site.date.line(now);
         let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
@@ -103,54 +102,56 @@ impl Shared {
     }
 
     /// Sends the answer of an exchange, whose body is there.
-    pub(crate) fn respond(self: &Rc<Self>, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
+    pub(crate) fn respond(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
         self.disarm(conn); // nothing of a body is awaited any more
         let Some(response) = &exchange.response else { return };
         if let Kind::Upgrade(_) = response.body().0 {
             return self.switch(conn, exchange);
         }
-        let mut out = self.site.out.borrow_mut();
-        out.clear();
-        let written = self.write_head(conn.lp().now(), &exchange, response, &mut out);
+        let now = conn.lp().now();
+        let (keep_alive, is_whole) = conn.write_with(|out| {
+            let before = out.len();
+            let written = self.write_head(now, &exchange, response, out);
+            let mut is_whole = written.follow == Follow::Nothing;
+            if !is_whole
+                && let Some(bytes) = response.body().as_bytes()
+                && bytes.len() <= JOIN_BYTES
+            {
+                out.push(bytes);
+                is_whole = true;
+            }
+            self.count_written(out.len() - before);
+            (written.keep_alive, is_whole)
+        });
+        if is_whole {
+            self.site.give_back(exchange);
+            self.answered(conn, keep_alive);
+        } else {
+            self.send_body(conn, exchange, keep_alive);
+        }
+    }
+
+    /// Sends a body behind its head, from where it is.
+    fn send_body(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        mut exchange: Box<Exchange>,
+        keep_alive: bool,
+    ) {
         let body = exchange.response.as_mut().map(Response::take_body).unwrap_or_default();
         self.site.give_back(exchange);
-        let follows = written.follow != Follow::Nothing;
         let rest = match body.0 {
-            _ if !follows => None,
-            Kind::Static(bytes) if bytes.len() <= JOIN_BYTES => {
-                out.extend_from_slice(bytes);
-                None
-            }
-            Kind::Bytes(bytes) if bytes.len() <= JOIN_BYTES => {
-                out.extend_from_slice(&bytes);
-                None
-            }
-            Kind::Vec(bytes) if bytes.len() <= JOIN_BYTES => {
-                out.extend_from_slice(&bytes);
-                None
-            }
-            Kind::Static(bytes) => Some(Bytes::from_static(bytes)),
-            Kind::Bytes(bytes) => Some(bytes),
-            Kind::Vec(bytes) => Some(bytes.into()),
+            Kind::Static(bytes) => Bytes::from_static(bytes),
+            Kind::Bytes(bytes) => bytes,
+            Kind::Vec(bytes) => bytes.into(),
             Kind::File { file, offset, len } => {
-                conn.write_slice(&out);
-                self.count_written(out.len());
-                drop(out);
-                return self.send_file(conn, file, offset, len, written.keep_alive);
+                return self.send_file(conn, file, offset, len, keep_alive);
             }
-            Kind::Stream { .. } | Kind::Upgrade(_) | Kind::Kept(_) => None, // not here
+            Kind::Stream { .. } | Kind::Upgrade(_) | Kind::Kept(_) => Bytes::new(), // not here
         };
-        conn.write_slice(&out);
-        self.count_written(out.len());
-        drop(out);
-        match rest {
-            None => self.answered(conn, written.keep_alive),
-            Some(rest) => {
-                self.phase.set(Phase::Sending);
-                self.with_rare(|rare| rare.download = Some((rest, written.keep_alive)));
-                self.send_on(conn);
-            }
-        }
+        self.phase.set(Phase::Sending);
+        self.with_rare(|rare| rare.download = Some((rest, keep_alive)));
+        self.send_on(conn);
     }
 
     /// Goes on with an answer that is too big for one go.
@@ -222,19 +223,17 @@ impl Shared {
         let Some(response) = exchange.response.take() else { return };
         let (_, mut headers, body) = response.into_parts();
         let Kind::Upgrade(upgrade) = body.0 else { return };
-        let mut out = self.site.out.borrow_mut();
-        out.clear();
         // It has no body (RFC 9110, 8.6), and what concerns the connection is ours.
         for name in ["connection", "content-length", "transfer-encoding"] {
             headers.remove(name);
         }
-        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n");
-        for (name, value) in headers.iter() {
-            answer::write_field(&mut out, name.as_bytes(), value);
-        }
-        out.extend_from_slice(b"\r\n");
-        conn.write_slice(&out);
-        drop(out);
+        conn.write_with(|out| {
+            out.push(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n");
+            for (name, value) in headers.iter() {
+                answer::write_field(out, name.as_bytes(), value);
+            }
+            out.push(b"\r\n");
+        });
         self.site.give_back(exchange);
         self.phase.set(Phase::Switched);
         self.if_rare(|rare| rare.total = None);
@@ -261,10 +260,19 @@ impl Shared {
         }
         if keep_alive {
             self.phase.set(Phase::Head);
-            self.begin_phase(conn);
-            self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
+            self.facts.set(Fact::Answered, true);
         } else {
             self.close(conn);
+        }
+    }
+
+    /// Nothing is left to be answered: waits for the next request, which has its time from now on. Once for all
+    /// requests that came together.
+    #[inline]
+    pub(super) fn wait_for_next(&self, conn: &Conn<'_>) {
+        if self.facts.set(Fact::Answered, false) {
+            self.begin_phase(conn);
+            self.site.idle.wait(conn.lp(), &self.site, self.place.get(), Wait::Next);
         }
     }
 
@@ -274,7 +282,10 @@ impl Shared {
             return;
         }
         match self.facts.is(Fact::Left) || self.facts.is(Fact::Paused) {
-            true => conn.show_again(),
+            true => {
+                self.wait_for_next(conn);
+                conn.show_again();
+            }
             false => self.rest(conn),
         }
     }

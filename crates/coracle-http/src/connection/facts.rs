@@ -18,6 +18,8 @@ pub(super) enum Fact {
     Armed = 16,
     /// A callback of the connection starts the handler: it is out of the handler's reach.
     Starting = 32,
+    /// A request was answered, and it does not [wait](super::Shared::wait_for_next) for the next one yet.
+    Answered = 64,
 }
 
 /// All of them.

@@ -59,16 +59,22 @@ impl Shared {
 
     #[inline]
     pub(super) fn disarm(&self, conn: &mut Conn<'_>) {
-        if self.facts.set(Fact::Armed, false) {
-            match self.watched().filter(|_| conn.unsent_bytes() > 0) {
-                // What it has not taken is watched on, whatever it asks meanwhile.
-                Some(watched) => {
-                    self.arm(conn, watched.next_look(self.site.settings.write_timeout));
-                }
-                None => {
-                    conn.set_idle_timeout(None);
-                    self.if_rare(|rare| rare.watched = None);
-                }
+        if self.facts.is(Fact::Armed) {
+            self.disarm_now(conn);
+        }
+    }
+
+    #[cold]
+    fn disarm_now(&self, conn: &mut Conn<'_>) {
+        self.facts.set(Fact::Armed, false);
+        match self.watched().filter(|_| conn.unsent_bytes() > 0) {
+            // What it has not taken is watched on, whatever it asks meanwhile.
+            Some(watched) => {
+                self.arm(conn, watched.next_look(self.site.settings.write_timeout));
+            }
+            None => {
+                conn.set_idle_timeout(None);
+                self.if_rare(|rare| rare.watched = None);
             }
         }
     }

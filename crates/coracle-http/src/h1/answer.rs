@@ -1,7 +1,9 @@
 //! The head of a response, as bytes.
 
+use crate::date::Line;
 use crate::into_response::may_have_body;
 use crate::{Headers, Method, Status};
+use coracle_net::WriteBuffer;
 
 /// What is to be known of the request, and of the connection, to write the head of a response.
 #[derive(Debug, Clone, Copy)]
@@ -10,8 +12,7 @@ pub(crate) struct Context<'a> {
     /// Whether the client knows chunks.
     pub(crate) modern: bool,
     pub(crate) keep_alive: bool,
-    /// A whole line, `date: …`.
-    pub(crate) date: &'a [u8],
+    pub(crate) date: &'a Line,
 }
 
 /// What follows the head.
@@ -35,7 +36,7 @@ pub(crate) struct Written {
 
 /// Writes the head of a response whose body has `len` bytes, if that is known.
 pub(crate) fn write_head(
-    out: &mut Vec<u8>,
+    out: &mut WriteBuffer,
     context: &Context<'_>,
     status: Status,
     headers: &Headers,
@@ -43,7 +44,6 @@ pub(crate) fn write_head(
 ) -> Written {
     let mut keep_alive = context.keep_alive;
     let (mut has_date, mut length_field, mut upgrade) = (false, None, false);
-    out.reserve(256);
     write_status(out, status);
     for field in &headers.fields {
         let (name, value) = (headers.resolve(field.name), headers.resolve(field.value));
@@ -66,7 +66,7 @@ pub(crate) fn write_head(
         write_field(out, name, value);
     }
     if !has_date {
-        out.extend_from_slice(context.date);
+        out.push(context.date);
     }
     let is_head = context.method == Method::Head;
     let follow = if !may_have_body(status) {
@@ -82,9 +82,9 @@ pub(crate) fn write_head(
             // Asked for the head only, a handler need not make the body.
             (Some(0), Some(length)) if is_head => write_field(out, b"content-length", length),
             (Some(len), _) => {
-                out.extend_from_slice(b"content-length: ");
-                out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
-                out.extend_from_slice(b"\r\n");
+                out.push(b"content-length: ");
+                out.push(itoa::Buffer::new().format(len).as_bytes());
+                out.push(b"\r\n");
             }
             (None, _) if context.modern => write_field(out, b"transfer-encoding", b"chunked"),
             (None, _) => keep_alive = false, // the end of the connection is the end of the body
@@ -97,36 +97,35 @@ pub(crate) fn write_head(
     };
     match (keep_alive, context.modern) {
         // What concerns only this connection is named (RFC 9110, 7.8): a 426 says what there is.
-        (true, true) if upgrade => out.extend_from_slice(b"connection: upgrade\r\n"),
+        (true, true) if upgrade => out.push(b"connection: upgrade\r\n"),
         (true, true) => {}
-        (true, false) => out.extend_from_slice(b"connection: keep-alive\r\n"),
-        (false, _) if upgrade => out.extend_from_slice(b"connection: close, upgrade\r\n"),
-        (false, _) => out.extend_from_slice(b"connection: close\r\n"),
+        (true, false) => out.push(b"connection: keep-alive\r\n"),
+        (false, _) if upgrade => out.push(b"connection: close, upgrade\r\n"),
+        (false, _) => out.push(b"connection: close\r\n"),
     }
-    out.extend_from_slice(b"\r\n");
+    out.push(b"\r\n");
     Written { follow, keep_alive }
 }
 
-fn write_status(out: &mut Vec<u8>, status: Status) {
+fn write_status(out: &mut WriteBuffer, status: Status) {
     match status {
-        Status::OK => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        Status::OK => out.push(b"HTTP/1.1 200 OK\r\n"),
         _ => {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(status.as_str().as_bytes());
-            out.push(b' ');
-            out.extend_from_slice(status.canonical_reason().unwrap_or("Unknown").as_bytes());
-            out.extend_from_slice(b"\r\n");
+            out.push(b"HTTP/1.1 ");
+            out.push(status.as_str().as_bytes());
+            out.push(b" ");
+            out.push(status.canonical_reason().unwrap_or("Unknown").as_bytes());
+            out.push(b"\r\n");
         }
     }
 }
 
 #[inline]
-pub(crate) fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+pub(crate) fn write_field(out: &mut WriteBuffer, name: &[u8], value: &[u8]) {
+    out.push(name);
+    out.push(b": ");
+    out.push(value);
+    out.push(b"\r\n");
 }
 
 /// Writes the line before a chunk of `len` bytes.
@@ -148,7 +147,10 @@ pub(crate) fn write_last_chunk(out: &mut Vec<u8>, trailers: &Headers) {
             .iter()
             .any(|it| name.eq_ignore_ascii_case(it))
         {
-            write_field(out, name.as_bytes(), value);
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
         }
     }
     out.extend_from_slice(b"\r\n");

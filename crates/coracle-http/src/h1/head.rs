@@ -210,8 +210,8 @@ fn examine(
         if bytes[..start].last_chunk() != Some(b"\r\n") {
             return Err(Refusal::bad("a line ends in something else than CRLF"));
         }
-        found.note(name, header.value, bytes)?;
         let value = header.value.trim_ascii();
+        found.note(name, value, bytes)?;
         let at = if value.is_empty() { start } else { place(value) };
         into.headers.fields.push(Field {
             name: Text::between(start, start + name.len()),
@@ -246,10 +246,10 @@ impl Found {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
-                target::check_host(value.trim_ascii())
+                target::check_host(value)
             }
             6 if name.eq_ignore_ascii_case(b"expect") => {
-                let known = value.trim_ascii().eq_ignore_ascii_case(b"100-continue");
+                let known = value.eq_ignore_ascii_case(b"100-continue");
                 self.expects_continue |= known;
                 self.expects_else |= !known;
                 Ok(())

@@ -12,8 +12,9 @@ pub(super) fn head(
     len: Option<u64>,
     date: impl FnOnce() -> HeaderValue,
 ) -> (HeaderMap, bool) {
-    let mut map = HeaderMap::with_capacity(headers.len() + 2);
-    let mut length_field = None;
+    // For a date and a length, and one more: hyper, which looks whether there is a length, makes room for it.
+    let mut map = HeaderMap::with_capacity(headers.len() + 3);
+    let (mut has_date, mut length_field) = (false, None);
     for field in &headers.fields {
         let Some((name, value)) = headers.entry(field) else { continue };
         match name {
@@ -22,12 +23,13 @@ pub(super) fn head(
             header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE => {}
             name if matches!(name.as_str(), "keep-alive" | "proxy-connection") => {}
             name => {
+                has_date |= name == header::DATE;
                 map.append(name, value);
             }
         }
     }
-    if !map.contains_key(header::DATE) {
-        map.insert(header::DATE, date());
+    if !has_date {
+        map.append(header::DATE, date());
     }
     let is_head = method == Method::Head;
     if !may_have_body(status) {

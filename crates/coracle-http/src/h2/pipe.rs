@@ -8,7 +8,7 @@
 //! It keeps no wakers: whoever puts something in or takes something out polls hyper's future afterwards.
 
 use super::watch::Boundary;
-use coracle_net::Conn;
+use coracle_net::{Buffer, Conn};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -30,11 +30,11 @@ pub(super) struct Pipe(pub(super) Rc<Buffers>);
 
 #[derive(Default)]
 pub(super) struct Buffers {
-    input: RefCell<Vec<u8>>,
-    /// How much of the input was read.
-    read: Cell<usize>,
+    /// What has come, where it was received; what hyper leaves of it is copied.
+    input: RefCell<Buffer>,
     /// Nothing more comes.
     ended: Cell<bool>,
+    /// What hyper has written, in [memory](Buffers::set_memory) that is there while it is polled.
     output: RefCell<Vec<u8>>,
     boundary: RefCell<Boundary>,
     /// The connection has no room.
@@ -44,14 +44,26 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Bytes have come.
-    pub(super) fn feed(&self, bytes: &[u8]) {
-        self.input.borrow_mut().extend_from_slice(bytes);
+    /// Bytes have come, which are lent until [`keep`](Buffers::keep).
+    pub(super) fn lend(&self, bytes: &mut Buffer) {
+        let mut input = self.input.borrow_mut();
+        match input.is_empty() {
+            true => *input = std::mem::take(bytes),
+            false => input.extend_from_slice(bytes.take_all()),
+        }
+    }
+
+    /// Keeps what hyper has not read of them.
+    pub(super) fn keep(&self) {
+        let lent = self.input.take();
+        if !lent.is_empty() {
+            self.input.borrow_mut().extend_from_slice(lent.unread());
+        }
     }
 
     /// How much waits for hyper.
     pub(super) fn unread(&self) -> usize {
-        self.input.borrow().len() - self.read.get()
+        self.input.borrow().len()
     }
 
     /// Nothing more comes. True if that was known.
@@ -64,15 +76,19 @@ impl Buffers {
         self.full.set(full);
     }
 
-    /// Gives the connection what hyper has written: how much that was. Much of it is not copied.
+    /// Memory to write into, for what hyper writes from now on; gives back what there was.
+    pub(super) fn set_memory(&self, memory: Vec<u8>) -> Vec<u8> {
+        self.output.replace(memory)
+    }
+
+    /// Gives the connection what hyper has written: how much that was.
     pub(super) fn flush(&self, conn: &mut Conn<'_>) -> usize {
         let mut output = self.output.borrow_mut();
         let count = output.len();
         if count > KEEP_BYTES {
             conn.write(std::mem::take(&mut *output));
         } else if count > 0 {
-            conn.write_slice(&output);
-            output.clear();
+            conn.write_with(|out| out.append(&mut output));
         }
         count
     }
@@ -109,19 +125,15 @@ impl Read for Pipe {
     ) -> Poll<io::Result<()>> {
         let buffers = &self.0;
         let mut input = buffers.input.borrow_mut();
-        let unread = &input[buffers.read.get()..];
+        let unread = input.unread();
         if unread.is_empty() {
             return if buffers.ended.get() { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let count = unread.len().min(space.remaining());
         space.put_slice(&unread[..count]);
-        buffers.read.set(buffers.read.get() + count);
-        if buffers.read.get() == input.len() {
-            buffers.read.set(0);
-            input.clear();
-            if input.capacity() > KEEP_BYTES {
-                *input = Vec::new();
-            }
+        input.consume(count);
+        if input.is_empty() {
+            *input = Buffer::new(); // nothing is kept for what comes next
         }
         Poll::Ready(Ok(()))
     }

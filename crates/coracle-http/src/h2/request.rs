@@ -5,7 +5,7 @@ use crate::h1::{Framing, Refusal, target};
 use crate::headers::{Field, Text};
 use crate::{Headers, Method, OwnedRequest, Settings, Status, Version};
 use http::request::Parts;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 /// Fills `into`, which is blank, with the head of a request that has a body or not.
 pub(super) fn read_head(
@@ -24,16 +24,53 @@ pub(super) fn read_head(
     let method = Method::from_bytes(name.as_bytes());
     into.method_name = keep(&mut into.headers, name.as_bytes());
     into.method = method;
-    read_target(parts, method, settings, into)?;
+    let found = Found::among(&parts.headers);
+    read_target(parts, &found, method, settings, into)?;
     into.known = crate::owned_request::Known::Begin;
-    let framing = read_fields(&parts.headers, has_body, settings, into)?;
+    let framing = read_fields(&parts.headers, &found, has_body, settings, into)?;
     into.known = crate::owned_request::Known::Whole;
     Ok(Facts { len: 0, framing, keep_alive: true, expects_continue: false, upgrade: false })
+}
+
+/// The fields that mean something to a server, found by looking at each once: to look one up costs more.
+#[derive(Default)]
+struct Found<'a> {
+    host: Option<&'a HeaderValue>,
+    hosts: usize,
+    has_cookie: bool,
+    expects_else: bool,
+    length: Option<&'a HeaderValue>,
+    lengths: usize,
+}
+
+impl Found<'_> {
+    fn among(fields: &HeaderMap) -> Found<'_> {
+        let mut found = Found::default();
+        for (name, value) in fields {
+            match *name {
+                header::HOST => {
+                    found.host.get_or_insert(value);
+                    found.hosts += 1;
+                }
+                header::COOKIE => found.has_cookie = true,
+                header::EXPECT => {
+                    found.expects_else |= !value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+                }
+                header::CONTENT_LENGTH => {
+                    found.length.get_or_insert(value);
+                    found.lengths += 1;
+                }
+                _ => {}
+            }
+        }
+        found
+    }
 }
 
 /// The path, the query and the host.
 fn read_target(
     parts: &Parts,
+    found: &Found<'_>,
     method: Method,
     settings: &Settings,
     into: &mut OwnedRequest,
@@ -49,9 +86,9 @@ fn read_target(
         into.headers.text.extend_from_slice(target.as_bytes());
         into.set_target(start, start + target.len());
     }
-    let host = parts.headers.get(header::HOST).map(|host| host.as_bytes());
+    let host = found.host.map(|host| host.as_bytes());
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
-    if parts.headers.get_all(header::HOST).iter().nth(1).is_some() {
+    if found.hosts > 1 {
         return Err(Refusal::bad("there is more than one Host"));
     }
     match (authority, host) {
@@ -72,6 +109,7 @@ fn read_target(
 /// The fields, and what follows from them for the body.
 fn read_fields(
     fields: &HeaderMap,
+    found: &Found<'_>,
     has_body: bool,
     settings: &Settings,
     into: &mut OwnedRequest,
@@ -79,16 +117,14 @@ fn read_fields(
     const TOO_LARGE: Refusal =
         Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too large");
     let headers = &mut into.headers;
-    if let Some(host) = into.host.filter(|_| !fields.contains_key(header::HOST)) {
+    if let Some(host) = into.host.filter(|_| found.host.is_none()) {
         headers.fields.push(Field { name: Text::Static("host"), value: host });
     }
-    let mut cookies = fields.get_all(header::COOKIE).iter();
-    if let Some(first) = cookies.next() {
+    if found.has_cookie {
         // They may come one by one, to be compressed better (RFC 9113, 8.2.3).
         let start = headers.text.len();
-        headers.text.extend_from_slice(first.as_bytes());
-        for cookie in cookies {
-            headers.text.extend_from_slice(b"; ");
+        for (index, cookie) in fields.get_all(header::COOKIE).iter().enumerate() {
+            headers.text.extend_from_slice(if index == 0 { b"" } else { b"; " });
             headers.text.extend_from_slice(cookie.as_bytes());
         }
         let value = Text::between(start, headers.text.len());
@@ -107,20 +143,14 @@ fn read_fields(
     {
         return Err(TOO_LARGE);
     }
-    let expects_else = fields
-        .get_all(header::EXPECT)
-        .iter()
-        .any(|it| !it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    if expects_else {
+    if found.expects_else {
         return Err(Refusal::new(Status::EXPECTATION_FAILED, "only 100-continue can be expected"));
     }
-    let mut lengths = fields.get_all(header::CONTENT_LENGTH).iter();
-    let length = lengths.next();
-    if lengths.next().is_some() {
+    if found.lengths > 1 {
         return Err(Refusal::bad("there is more than one Content-Length"));
     }
     // That it is a number, and the right one, is seen where the frames are.
-    let length = length.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    let length = found.length.and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
     Ok(match length {
         _ if !has_body => Framing::None,
         Some(length @ 1..) => Framing::Length(length),

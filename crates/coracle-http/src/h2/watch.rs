@@ -182,15 +182,24 @@ impl Boundary {
                 bytes = skip(bytes, &mut self.payload);
                 continue;
             }
+            // Mostly all of it is there.
+            if let ([a, b, c, rest @ ..], 0) = (bytes, self.head_len) {
+                self.begin_frame([*a, *b, *c]);
+                bytes = rest;
+                continue;
+            }
             self.head[self.head_len] = bytes[0];
             self.head_len += 1;
             bytes = &bytes[1..];
             if self.head_len == 3 {
                 self.head_len = 0;
-                let [a, b, c] = self.head;
-                self.payload = u32::from_be_bytes([0, a, b, c]) as usize + FRAME_HEAD - 3;
+                self.begin_frame(self.head);
             }
         }
+    }
+
+    fn begin_frame(&mut self, [a, b, c]: [u8; 3]) {
+        self.payload = u32::from_be_bytes([0, a, b, c]) as usize + FRAME_HEAD - 3;
     }
 
     pub(super) fn is_between_frames(&self) -> bool {

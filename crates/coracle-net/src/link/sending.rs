@@ -3,7 +3,7 @@
 use super::{Link, Pause, Phase, SENT, SENT_FILE, State, layers};
 use crate::output::{BYTES_PER_TURN, Mark, Next, Output};
 use crate::packet::Kind;
-use crate::{Packet, Reason};
+use crate::{Packet, Reason, WriteBuffer};
 use coracle_loop::Loop;
 use coracle_loop::demux::{
     Finished, Operation, Outcome, Outgoing, Payload, SocketOption, Submitted,
@@ -30,6 +30,24 @@ impl Link {
         } else {
             self.queue_slice(bytes);
         }
+    }
+
+    #[inline]
+    pub(crate) fn write_with<T>(&self, f: impl FnOnce(&mut WriteBuffer) -> T) -> T {
+        let scratch = &self.service.scratch;
+        if self.calm.get() && scratch.is_of(self) {
+            // Taken and not borrowed: `f` may write to another connection.
+            let mut written = scratch.written.take();
+            let result = f(&mut written);
+            scratch.written.replace(written);
+            return result;
+        }
+        let mut spare = scratch.spare.take();
+        let result = f(&mut spare);
+        self.queue_slice(spare.as_slice());
+        spare.clear();
+        scratch.spare.set(spare);
+        result
     }
 
     /// Writes to a connection of which more has to be known.
@@ -91,7 +109,7 @@ impl Link {
         let scratch = &self.service.scratch;
         if scratch.is_of(self) {
             let mut written = scratch.written.borrow_mut();
-            if written.len() > 0 {
+            if !written.is_empty() {
                 self.change().queue().push_first(written.as_slice().into(), false);
                 written.clear();
             }
@@ -140,7 +158,7 @@ impl Link {
     pub(super) fn flush(self: &Rc<Self>, lp: &Loop) {
         let service = &*self.service;
         let written = &mut *service.scratch.written.borrow_mut();
-        if written.len() == 0 {
+        if written.is_empty() {
             return;
         }
         if self.calm.get() || !self.state.borrow().detour {

@@ -66,6 +66,36 @@ pub(crate) fn e2_owned_shared_and_borrowed_bytes_arrive_in_order(h: &Harness) {
     assert!(pair.receive_all() == expected);
 }
 
+pub(crate) fn e2_what_is_put_together_arrives_in_order(h: &Harness) {
+    let shared = Bytes::from(pattern(100_000));
+    let expected = [&b"head: "[..], &pattern(9000), b"; ", &shared, b"tail", b"."].concat();
+    let other = Pair::new(h, Settings::default(), echo);
+    let told = other.server.clone();
+    let pair = Pair::new(h, Settings::default(), move |conn, input| {
+        input.take_all();
+        conn.write_with(|out| out.append(&mut b"head".to_vec())); // nothing is before it
+        let lp = conn.lp().clone();
+        conn.write_with(|out| {
+            out.push(b": ");
+            told.with(&lp, |other| other.write_slice(b"meanwhile")).expect("it is open");
+            out.append(&mut pattern(9000));
+        });
+        conn.write_slice(b"; ");
+        conn.write(shared.clone()); // what follows cannot be written to where that was
+        let written = conn.write_with(|out| {
+            out.push(b"tail");
+            out.len()
+        });
+        assert_eq!(written, 4);
+        conn.write_with(|out| out.push(b"."));
+        conn.close();
+        Ok(())
+    });
+    pair.send(b"x");
+    assert!(pair.receive_all() == expected);
+    assert_eq!(other.receive(9), "meanwhile");
+}
+
 /// Bytes that say when nobody needs them any more.
 struct Treasure(Vec<u8>, Arc<AtomicBool>);
 

@@ -74,6 +74,7 @@ suite! {
         flow::{
             e1_answer_larger_than_the_socket_arrives_whole,
             e1_answer_is_tried_at_once_and_waits_only_without_room,
+            e2_what_is_put_together_arrives_in_order,
             e2_owned_shared_and_borrowed_bytes_arrive_in_order,
             e2_bytes_are_sent_from_where_they_are_and_then_released,
             e2_file_is_sent_between_bytes,
