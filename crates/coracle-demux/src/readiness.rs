@@ -381,6 +381,15 @@ impl<P: Poller> Adaptor<P> {
 
     // --- Waiting -----------------------------------------------------------------------------------
 
+    /// Puts the descriptors that were reported and not looked at in line.
+    fn queue_events(&mut self) {
+        while let Some((key, ready)) = self.poller.next_event() {
+            if let Some(handle) = self.note(key, ready) {
+                self.enqueue(handle);
+            }
+        }
+    }
+
     /// Takes in an event that is not simply a lent receive's: gives the descriptor to be looked at.
     fn note(&mut self, key: u64, ready: Readiness) -> Option<Handle> {
         let handle = Handle::from(KeyData::from_ffi(key));
@@ -618,11 +627,7 @@ impl<P: Poller> Demux for Adaptor<P> {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.fork.check()?;
         self.resident.forget();
-        while let Some((key, ready)) = self.poller.next_event() {
-            if let Some(handle) = self.note(key, ready) {
-                self.enqueue(handle);
-            }
-        }
+        self.queue_events();
         if !self.again.is_empty() {
             self.runnable.extend(self.again.drain(..));
         }
@@ -630,6 +635,10 @@ impl<P: Poller> Demux for Adaptor<P> {
         let busy = drained || !self.finished.is_empty() || !self.runnable.is_empty();
         let timeout = self.retries.shorten(timeout);
         self.poller.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
+        if !self.runnable.is_empty() {
+            // Those who were left over come first: some pollers report the same few as ready every time.
+            self.queue_events();
+        }
         for handle in self.retries.take_due() {
             if let Some(slot) = self.slots.get_mut(handle) {
                 slot.ready |= Readiness::WRITE;

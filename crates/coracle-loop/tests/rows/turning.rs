@@ -527,19 +527,21 @@ pub(crate) fn b7_flood_of_completions_does_not_starve_the_others(h: &Harness) {
         let operation = Operation::Send { socket, payload: vec![0; 64].into() };
         lp.operate(operation, move |lp, _| flood(lp, socket));
     }
-    let lp = h.builder().budget(16).build().unwrap();
-    // Each connection talks to itself as fast as the loop lets it.
-    for _ in 0..50 {
-        let (a, b) = lp.socket_pair().unwrap();
-        let drain = Rc::new(|_: &Loop, _: u32, _: Completion| ());
-        assert!(matches!(
-            lp.submit(Operation::ReceiveLent { socket: b }, &drain, 0),
-            Submitted::Pending(_)
-        ));
-        flood(&lp, a);
+    for budget in [1, 2, 4, 8, 16, 32] {
+        let lp = h.builder().budget(budget).build().unwrap();
+        // Each connection talks to itself as fast as the loop lets it.
+        for _ in 0..50 {
+            let (a, b) = lp.socket_pair().unwrap();
+            let drain = Rc::new(|_: &Loop, _: u32, _: Completion| ());
+            assert!(matches!(
+                lp.submit(Operation::ReceiveLent { socket: b }, &drain, 0),
+                Submitted::Pending(_)
+            ));
+            flood(&lp, a);
+        }
+        let others = Others::start(&lp, lp.socket_pair().unwrap());
+        run_until(&lp, &others, Others::are_served);
     }
-    let others = Others::start(&lp, lp.socket_pair().unwrap());
-    run_until(&lp, &others, Others::are_served);
 }
 
 /// Many completions at once, whose callbacks take their time: a timer does not have to wait for all of them.
