@@ -6,7 +6,7 @@
 //! curl -i --data-binary @README.md http://127.0.0.1:8080/cgi-bin/hello.sh/world
 //! ```
 //!
-//! The script is [`cgi-bin/hello.sh`](cgi-bin/hello.sh), nine lines of sh. What one says on its standard error
+//! The script is [`cgi-bin/hello.sh`](cgi-bin/hello.sh), eight lines of sh. What one says on its standard error
 //! is in the log.
 
 use coracle::http::{self, Cgi, Html, Request, Router};

@@ -163,6 +163,7 @@ fn finish(log: AccessLog) {
 /// Says whether a configuration is fine; the error says what is not.
 pub(crate) fn check(config: &Path) -> io::Result<()> {
     let setup = Setup::read(config)?;
+    setup.refuse_published()?;
     whole::app(&setup, &Welcome::default(), None, 443)?;
     if let Some(tls) = &setup.tls {
         tls.check()?;

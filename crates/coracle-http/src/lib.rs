@@ -100,6 +100,7 @@ pub use body_reader::BodyReader;
 pub use cgi::Cgi;
 pub use client::Client;
 pub use fastcgi::FastCgi;
+pub use files::Files;
 pub use headers::{HeaderError, Headers};
 /// The status of a response: `Status::OK`, `Status::NOT_FOUND`, …
 #[doc(no_inline)]

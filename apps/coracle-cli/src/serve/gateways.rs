@@ -84,11 +84,12 @@ impl Gateways {
             let is_covered = path == gateway.path
                 || path.strip_prefix(&*gateway.path).is_some_and(|rest| rest.starts_with('/'));
             (!is_covered).then(|| {
+                let scripts = gateway.directory.display();
+                let there = if path.is_empty() { "/" } else { &path };
                 format!(
-                    "the scripts of {} are also files of the site, which would show their source at {path}/: \
-                     move them elsewhere, or write path = {:?}",
-                    gateway.directory.display(),
-                    if path.is_empty() { "/" } else { &path }
+                    "the scripts of {scripts} are also files of the site, which would show their source at \
+                     {path}/: move them elsewhere, or have them run there (path = {there:?}, or \
+                     --cgi-dir {there}={scripts})"
                 )
             })
         })

@@ -66,7 +66,27 @@ impl Setup {
         };
         setup.adopt(arguments).map_err(Refused::Other)?;
         setup.options.tls = setup.tls.as_ref().map(|tls| tls.redirect.clone());
+        setup.refuse_published().map_err(Refused::Other)?;
         Ok(setup)
+    }
+
+    /// Fails if the key of a certificate is among the files that everybody can read.
+    pub(super) fn refuse_published(&self) -> io::Result<()> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let sites = self.site.iter().chain(self.hosts.iter().map(|(_, site)| site));
+        for directory in sites.map(|site| &site.directory) {
+            if let Some(secret) = tls.secret_in(directory) {
+                let (secret, directory) = (secret.display(), directory.display());
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "{secret} is in {directory}, which is served, so that everybody could read it: move it \
+                         elsewhere, or serve another directory"
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Of a file alone.

@@ -9,7 +9,7 @@ use coracle::net::ToAddresses;
 use coracle::tls::{ClientCertificates, Identity, Roots, ServerSettings, TlsVersion};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 use toml::Spanned;
@@ -25,6 +25,8 @@ pub(super) struct TlsSetup {
     pub(super) redirect: Vec<String>,
     /// Whether a certificate was made by this process.
     pub(super) self_signed: bool,
+    /// The files of keys and passwords, which nobody else may read.
+    secrets: Vec<PathBuf>,
     hsts: Option<(Duration, bool)>,
 }
 
@@ -32,7 +34,13 @@ impl TlsSetup {
     fn new(identities: Vec<Identity>) -> TlsSetup {
         let settings =
             ServerSettings { identities, ..ServerSettings::default() }.speaking(http::ALPN);
-        TlsSetup { settings, redirect: Vec::new(), self_signed: false, hsts: None }
+        TlsSetup {
+            settings,
+            redirect: Vec::new(),
+            self_signed: false,
+            secrets: Vec::new(),
+            hsts: None,
+        }
     }
 
     /// Of the table in the file, whose paths begin at `base`.
@@ -42,7 +50,7 @@ impl TlsSetup {
         base: &Path,
     ) -> TlsSetup {
         let (span, tls) = (tls.span(), tls.get_ref());
-        let mut identities = Vec::new();
+        let (mut identities, mut secrets) = (Vec::new(), Vec::new());
         let mut add = |identity: &config::Identity, mistakes: &mut Mistakes| {
             let (Some(certificate), Some(key)) = (&identity.certificate, &identity.key) else {
                 let (span, what) = match (&identity.certificate, &identity.key) {
@@ -58,14 +66,13 @@ impl TlsSetup {
             };
             let password =
                 identity.key_password_file.as_ref().map(|file| base.join(file.get_ref()));
-            match load(
-                &base.join(certificate.get_ref()),
-                &base.join(key.get_ref()),
-                password.as_deref(),
-            ) {
+            let (certificate_file, key) =
+                (base.join(certificate.get_ref()), base.join(key.get_ref()));
+            match load(&certificate_file, &key, password.as_deref()) {
                 Ok(identity) => identities.push(identity),
                 Err(error) => mistakes.add(certificate.span(), error.to_string()),
             }
+            secrets.extend([Some(key), password].into_iter().flatten());
         };
         let first = config::Identity {
             certificate: tls.certificate.clone(),
@@ -89,6 +96,7 @@ impl TlsSetup {
         }
         let mut setup = TlsSetup::new(identities);
         setup.self_signed = tls.self_signed;
+        setup.secrets = secrets;
         for address in &tls.redirect {
             if let Err(error) = address.get_ref().as_str().to_addresses() {
                 mistakes.add(address.span(), error.to_string());
@@ -128,10 +136,9 @@ impl TlsSetup {
         setup: Option<TlsSetup>,
         arguments: &Arguments,
     ) -> io::Result<Option<TlsSetup>> {
+        let password = arguments.tls_key_password_file.as_deref();
         let identity = match (&arguments.tls_cert, &arguments.tls_key) {
-            (Some(certificate), Some(key)) => {
-                Some(load(certificate, key, arguments.tls_key_password_file.as_deref())?)
-            }
+            (Some(certificate), Some(key)) => Some(load(certificate, key, password)?),
             _ if arguments.self_signed => Some(self_signed()?),
             _ => None,
         };
@@ -144,6 +151,8 @@ impl TlsSetup {
             (setup, None) => return Ok(setup),
         };
         setup.self_signed = arguments.self_signed;
+        let secrets = [arguments.tls_key.as_deref(), password];
+        setup.secrets = secrets.into_iter().flatten().map(Path::to_owned).collect();
         if !arguments.tls_redirect.is_empty() {
             setup.redirect.clone_from(&arguments.tls_redirect);
         }
@@ -170,6 +179,14 @@ impl TlsSetup {
             Some((age, subdomains)) => https.hsts(age, subdomains),
             None => https,
         })
+    }
+
+    /// The first file of a key or a password that is in this directory, or below it.
+    pub(super) fn secret_in(&self, directory: &Path) -> Option<&Path> {
+        let directory = directory.canonicalize().ok()?;
+        let is_there =
+            |file: &&PathBuf| file.canonicalize().is_ok_and(|file| file.starts_with(&directory));
+        self.secrets.iter().find(is_there).map(PathBuf::as_path)
     }
 
     /// What clients will not like about the certificates.

@@ -114,6 +114,7 @@ macro_rules! suite {
                 m1_who_comes_without_tls_is_redirected,
                 m2_hosts_have_their_certificates_and_clients_theirs,
                 m2_check_says_what_is_wrong_with_a_file,
+                m2_key_among_the_files_is_not_served,
                 m3_sighup_reads_certificates_again,
                 m3_port_of_the_redirect_is_never_served_in_clear,
                 m5_self_signed_certificate_is_made,

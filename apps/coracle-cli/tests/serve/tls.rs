@@ -363,3 +363,37 @@ pub(crate) fn m2_check_says_what_is_wrong_with_a_file(_backend: &str) {
     }
     assert!(Identity::from_files(dir.file("a.pem"), dir.file("a.key")).is_ok());
 }
+
+pub(crate) fn m2_key_among_the_files_is_not_served(backend: &str) {
+    if !has("openssl") {
+        return;
+    }
+    let dir = site();
+    let why = "which is served, so that everybody could read it";
+    dir.write(
+        "all.toml",
+        "[site]\ndirectory = \".\"\n[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n",
+    );
+    let (config, certificate, key) =
+        (path(&dir, "all.toml"), path(&dir, "a.pem"), path(&dir, "a.key"));
+    for arguments in [
+        &["check", "--config", &config][..],
+        &["serve", "--listen", "127.0.0.1:0", "--backend", backend, "--config", &config],
+        &[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--backend",
+            backend,
+            dir.path().to_str().unwrap(),
+            "--tls-cert",
+            &certificate,
+            "--tls-key",
+            &key,
+        ],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_coracle")).args(arguments).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+    }
+}
