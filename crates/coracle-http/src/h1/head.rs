@@ -113,7 +113,10 @@ fn read<'h, 'b>(
             facts.len += skipped;
             Ok(Parsed::Whole(facts))
         }
-        Ok(httparse::Status::Partial) => {
+        Err(error) if error != Error::Version || !is_half_a_version(bytes_here) => {
+            Err(explain(error, bytes_here))
+        }
+        _ => {
             let first_line = memchr::memchr(b'\n', bytes_here).unwrap_or(bytes_here.len());
             let longest = settings.limit_target_bytes + settings.limit_method_bytes + 12;
             if bytes_here.len() > settings.limit_header_bytes || first_line > longest {
@@ -121,8 +124,16 @@ fn read<'h, 'b>(
             }
             Ok(Parsed::Partial)
         }
-        Err(error) => Err(explain(error, bytes_here)),
     }
+}
+
+/// Whether what has come ends in half a version that is not one of ours: `GET / HTTP/2` is going to be a 505.
+fn is_half_a_version(bytes: &[u8]) -> bool {
+    let mut parts = bytes.split(|&byte| byte == b' ');
+    let (method, target) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let number = parts.next().and_then(|version| version.strip_prefix(b"HTTP/"));
+    let is_half = matches!(number, Some([major] | [major, b'.']) if major.is_ascii_digit());
+    is_half && !method.is_empty() && !target.is_empty() && parts.next().is_none()
 }
 
 fn too_large(bytes: &[u8], settings: &Settings) -> Refusal {

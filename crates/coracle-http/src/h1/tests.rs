@@ -195,6 +195,11 @@ fn j3_first_line_has_three_parts_and_two_spaces() {
     }
     for first in ["GET / HTTP/2.0", "GET / HTTP/0.9", "GET / HTTP/1.2", "PRI * HTTP/2.0"] {
         assert_eq!(line(first), 505, "{first:?}");
+        for end in 1..first.len() {
+            let part =
+                parse(&first.as_bytes()[..end], &Settings::default(), &mut OwnedRequest::blank());
+            assert_eq!(part.ok(), Some(Parsed::Partial), "{:?}", &first[..end]); // whatever comes first of it
+        }
     }
 }
 
