@@ -24,6 +24,25 @@ pub struct Counted {
     callgrind: Option<f64>,
 }
 
+/// Counts for each candidate, unless it is with 0 connections. Who cannot be counted is noted in `skipped`.
+pub fn count_all(
+    options: &Options,
+    candidates: &[Candidate],
+    place: Place,
+    connections: u32,
+    callgrind: bool,
+    skipped: &mut Vec<String>,
+) -> Vec<Counted> {
+    let mut counted = Vec::new();
+    for candidate in candidates.iter().filter(|_| connections > 0) {
+        match count(options, candidate, place, connections, callgrind) {
+            Ok(counts) => counted.push(counts),
+            Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
+        }
+    }
+    counted
+}
+
 /// Counts for one candidate, with so many connections; by callgrind too, if it is asked for and possible.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,20 @@ use crate::affinity::pinned;
 use crate::ask::{self, Question};
 use crate::programs::program;
 use crate::server::Server;
+
+/// Ends a load: prints its report as the line of JSON that its starter reads, or what went wrong.
+pub fn tell<R: Serialize>(program: &str, report: io::Result<R>) -> ExitCode {
+    match report {
+        Ok(report) => {
+            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// How much to send.
 #[derive(Clone, Copy, Debug)]

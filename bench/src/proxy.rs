@@ -68,13 +68,8 @@ pub fn run(options: &Options, proxy: &Proxy) -> io::Result<()> {
     let place = Place::WebBothEnds(options.load_core, behind);
     let keep = proxy.connections.iter().copied().max().unwrap_or(0).max(proxy.count_connections);
     let (candidates, mut skipped) = available(candidates(behind, keep), &proxy.only);
-    let mut counted = Vec::new();
-    for candidate in candidates.iter().filter(|_| proxy.count_connections > 0) {
-        match counting::count(options, candidate, place, proxy.count_connections, false) {
-            Ok(counts) => counted.push(counts),
-            Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
-        }
-    }
+    let count = proxy.count_connections;
+    let counted = counting::count_all(options, &candidates, place, count, false, &mut skipped);
     let all: Vec<&Candidate> = candidates.iter().collect();
     let mut measured = Comparison::new("connections", &COLUMNS);
     for &connections in &proxy.connections {

@@ -92,14 +92,8 @@ pub fn run(options: &Options, w1: &W1) -> io::Result<()> {
         programs::build_coracle()?;
     }
     let (candidates, mut skipped) = available(candidates(), &w1.only);
-    let mut counted = Vec::new();
-    for candidate in candidates.iter().filter(|_| w1.count_connections > 0) {
-        let place = Place::Web(options.load_core);
-        match counting::count(options, candidate, place, w1.count_connections, false) {
-            Ok(counts) => counted.push(counts),
-            Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
-        }
-    }
+    let (place, count) = (Place::Web(options.load_core), w1.count_connections);
+    let counted = counting::count_all(options, &candidates, place, count, false, &mut skipped);
     let all: Vec<&Candidate> = candidates.iter().collect();
     let mut single = Comparison::new("connections", &COLUMNS);
     let mut several = Comparison::new("connections, pipelined", &COLUMNS);

@@ -76,16 +76,9 @@ pub fn run(options: &Options, w2: &W2) -> io::Result<()> {
     }
     let (candidates, mut skipped) = available(candidates(options, w2), &w2.only);
 
-    let mut counted = Vec::new();
-    if w2.count_connections > 0 {
-        let place = Place::Core(options.load_core);
-        for candidate in &candidates {
-            match counting::count(options, candidate, place, w2.count_connections, w2.callgrind) {
-                Ok(counts) => counted.push(counts),
-                Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
-            }
-        }
-    }
+    let (place, count) = (Place::Core(options.load_core), w2.count_connections);
+    let counted =
+        counting::count_all(options, &candidates, place, count, w2.callgrind, &mut skipped);
     let mut measured = Comparison::new("connections", &COLUMNS);
     for &connections in &w2.connections {
         eprintln!("w2: {connections} connections");

@@ -69,15 +69,8 @@ pub fn run(options: &Options, w3: &W3) -> io::Result<()> {
     let place = Place::BothEnds(options.load_core, upstream);
     let (candidates, mut skipped) = available(candidates(options, upstream), &w3.only);
 
-    let mut counted = Vec::new();
-    if w3.count_connections > 0 {
-        for candidate in &candidates {
-            match counting::count(options, candidate, place, w3.count_connections, false) {
-                Ok(counts) => counted.push(counts),
-                Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
-            }
-        }
-    }
+    let count = w3.count_connections;
+    let counted = counting::count_all(options, &candidates, place, count, false, &mut skipped);
     let mut measured = Comparison::new("connections", &COLUMNS);
     for &connections in &w3.connections {
         eprintln!("w3: {connections} connections");

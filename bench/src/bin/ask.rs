@@ -31,7 +31,7 @@ use harness::behind::{self, Heads};
 use harness::buffer_ring::BufferRing;
 use harness::canned::ANSWER;
 use harness::listen::listen;
-use harness::load::LoadReport;
+use harness::load::{LoadReport, tell};
 use harness::load_ring::{self, ACCEPT, GROUP, SEND, Submissions, check_loopback, fault, prepared};
 use harness::snapshot::Snapshot;
 use harness::stage;
@@ -97,16 +97,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("ask: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tell("ask", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> io::Result<LoadReport> {

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use harness::buffer_ring::BufferRing;
 use harness::crowd::{CrowdReport, WELCOME};
+use harness::load::tell;
 use harness::load_ring::{self, GROUP, SEND, Submissions, check_loopback, fault, prepared};
 use harness::snapshot::Snapshot;
 use harness::ws_frame;
@@ -67,16 +68,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("crowd: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tell("crowd", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> io::Result<CrowdReport> {

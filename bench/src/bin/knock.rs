@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use harness::cpu_clock::{cpu_time, cpu_time_of};
 use harness::knock::KnockReport;
+use harness::load::tell;
 use harness::request::{Kind, connect_from, source};
 use harness::stage;
 
@@ -52,16 +53,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("knock: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tell("knock", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> io::Result<KnockReport> {

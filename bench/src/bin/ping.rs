@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use harness::buffer_ring::BufferRing;
 use harness::listen::listen;
-use harness::load::LoadReport;
+use harness::load::{LoadReport, tell};
 use harness::load_ring::{
     self, GROUP, SEND, SUBMISSIONS, Submissions, check_loopback, fault, prepared,
 };
@@ -98,16 +98,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("ping: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tell("ping", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> io::Result<LoadReport> {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use harness::answer::Answer;
 use harness::ask::request;
-use harness::load::LoadReport;
+use harness::load::{LoadReport, tell};
 use harness::load_ring::{check_loopback, prepared};
 use harness::snapshot::Snapshot;
 use harness::tls_client::{TlsClient, check};
@@ -63,16 +63,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("pour: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tell("pour", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> io::Result<LoadReport> {

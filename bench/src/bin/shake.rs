@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use harness::cpu_clock::{cpu_time, cpu_time_of};
+use harness::load::tell;
 use harness::load_ring::check_loopback;
 use harness::request::{Kind, connect_from, source};
 use harness::shake::ShakeReport;
@@ -53,16 +54,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain numbers"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("shake: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    tell("shake", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> io::Result<ShakeReport> {
