@@ -2,7 +2,8 @@
 
 use crate::harness::{ECANCELED, HOUR, Harness};
 use crate::helping::{
-    Folder, as_in_a_thread, number, pair, receive_with_descriptor, said, send_with_descriptor,
+    Folder, apart, as_in_a_thread, number, pair, receive_with_descriptor, said,
+    send_with_descriptor,
 };
 use coracle_coro::{spawn, timeout, yield_now};
 use libc::{c_char, c_int, hostent};
@@ -285,7 +286,7 @@ pub(crate) fn s31_close_wakes_rare_polls(h: &Harness) {
     h.run(|| {
         for replaced in [false, true] {
             let (near, _far) = pair()?;
-            let fd = near.into_raw_fd();
+            let fd = apart(near);
             let polling = spawn(move || {
                 let mut list = [libc::pollfd { fd, events: libc::POLLPRI, revents: 0 }];
                 // SAFETY: a list of one.

@@ -8,7 +8,7 @@ use std::mem::zeroed;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
 /// Everything is tested once more, without a memory for descriptors: `tests/stateless` is a link to this folder.
@@ -31,6 +31,17 @@ pub(crate) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, _) = listener.accept()?;
     Ok((near, far))
+}
+
+/// The same file under a number nobody else gets, also when it is closed: the kernel gives out the lowest ones, and
+/// these are higher than all cases together have, and lower than what select can watch.
+pub(crate) fn apart(file: impl AsRawFd) -> i32 {
+    static NEXT: AtomicI32 = AtomicI32::new(768);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: numbers.
+    let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, number) };
+    assert_eq!(copy, number, "somebody has it");
+    copy
 }
 
 /// Runs `script` in a plain thread, which is the kernel's own meaning, and in a coroutine: both must say the same.
