@@ -50,8 +50,9 @@ impl Ready {
     pub(crate) fn pop(&self) -> Option<Listed> {
         let task = self.first.get()?;
         let next = task.next.get();
-        if next.is_none() {
-            self.last.set(None);
+        match next {
+            Some(next) => next.prefetch(),
+            None => self.last.set(None),
         }
         self.first.set(next);
         self.count.set(self.count.get() - 1);

@@ -16,6 +16,7 @@ use crate::kept::Kept;
 use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
 use coracle_loop::Loop;
+use coracle_loop::demux::prefetch;
 use coracle_stack::StackSize;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Deref;
@@ -171,6 +172,13 @@ impl Task {
         // SAFETY: it was started and is not over, so that its frame is where the coroutine has left it, on a stack
         // that nobody else gets. Nobody makes a `&mut` of a frame, and this is its thread.
         unsafe { &*self.link.get().cast::<Frame>() }
+    }
+
+    /// Has the processor fetch what this needs when it goes on, while another runs: its frame, and those around
+    /// it on its stack.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch::around(self.link.get(), 4, 3);
     }
 
     /// The wait with this ticket has ended: if it is still in it, it is ready to go on. Only in a turn of its

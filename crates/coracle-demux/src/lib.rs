@@ -62,6 +62,7 @@ mod mailbox;
 mod memory;
 mod operation;
 mod poll;
+pub mod prefetch;
 mod readiness;
 mod resident;
 mod retry;
