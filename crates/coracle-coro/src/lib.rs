@@ -131,6 +131,7 @@ mod offload;
 mod park;
 mod place;
 mod placing;
+mod prefetch;
 mod primitive;
 mod race;
 mod ready;

@@ -12,7 +12,6 @@
 
 use crate::memory::Space;
 use crate::operation::Completion;
-use crate::prefetch;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
@@ -149,12 +148,6 @@ impl Receive {
     #[inline]
     pub(crate) fn put_back(&self, space: Space) {
         self.0.landing().space.set(Some(space));
-    }
-
-    /// Has what is around its landing fetched, which is where the one who waits goes on.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        prefetch::around(self.0.0.as_ptr(), 7, 1);
     }
 
     /// It is over.

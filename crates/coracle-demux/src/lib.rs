@@ -62,7 +62,6 @@ mod mailbox;
 mod memory;
 mod operation;
 mod poll;
-pub mod prefetch;
 mod readiness;
 mod resident;
 mod retry;

@@ -663,7 +663,6 @@ impl Demux for Uring {
                 return Some(Arrival::Completion(completion));
             }
             if let Some(awaited) = self.received_awaited(&entry) {
-                self.prefetch_next();
                 return Some(Arrival::Landed(awaited));
             }
             if let Some(arrival) = self.take_in(&entry) {

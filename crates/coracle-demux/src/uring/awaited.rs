@@ -78,19 +78,6 @@ impl Uring {
         Some(awaited)
     }
 
-    /// Has the processor fetch what the next completion is about, if it is of such a receive, while who this one is
-    /// for goes on.
-    #[inline(always)]
-    pub(super) fn prefetch_next(&self) {
-        let next = self.arrived.get(self.taken).map(cqueue::Entry::user_data);
-        let next = next.filter(|user_data| user_data & AWAITED != 0);
-        if let Some(slot) = next.and_then(|user_data| self.slots.get(handle(user_data)))
-            && let Some(receive) = &slot.receive
-        {
-            receive.prefetch();
-        }
-    }
-
     /// The same if it has failed.
     #[cold]
     pub(super) fn failed_awaited(&mut self, entry: &cqueue::Entry) -> Option<Awaited> {

@@ -5,25 +5,22 @@
 const LINE_BYTES: isize = 64;
 
 /// Has the lines from `before` ahead of `place` to `after` behind it fetched. Nothing is read: any address will do.
-///
-/// ```
-/// let near = [0_u8; 256];
-/// coracle_demux::prefetch::around(near[128..].as_ptr(), 1, 1);
-/// ```
 #[inline(always)]
-pub fn around<T>(place: *const T, before: isize, after: isize) {
+pub(crate) fn around<T>(place: *const T, before: isize, after: isize) {
     for line in -before..=after {
         fetch(place.wrapping_byte_offset(LINE_BYTES * line).cast());
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fetch(place: *const i8) {
-    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a hint, which does no harm whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(place) };
 }
+
+/// There is no stable way to say so.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn fetch(_place: *const i8) {}
