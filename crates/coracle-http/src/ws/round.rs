@@ -21,8 +21,8 @@ const LIMIT_ROUND: usize = 64;
 /// No message joins so many bytes of others: more in one send is hardly cheaper, and keeps others waiting.
 const LIMIT_ROUND_BYTES: usize = 16 << 10;
 
-/// Some members, at least one. It is copied when it changes while somebody is told something: who has the same list
-/// has the same members.
+/// Some members, at least one. It is copied when it changes while somebody is told something: who has the same
+/// list has the same members.
 pub(super) type Members<M> = Arc<Vec<M>>;
 
 /// What they are still to be told, in order.
