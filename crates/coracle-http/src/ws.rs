@@ -50,6 +50,7 @@ mod handler;
 mod handshake;
 mod line;
 mod room;
+mod round;
 mod settings;
 mod socket;
 #[cfg(test)]

@@ -144,23 +144,23 @@ impl Encoded {
     }
 
     /// The bytes that a server sends, and whether they are compressed.
-    pub(crate) fn bytes(&self, agreed: Option<&Agreed>) -> (Bytes, bool) {
+    pub(crate) fn bytes(&self, agreed: Option<&Agreed>) -> (&Bytes, bool) {
         let long = |agreed: &&Agreed| self.0.message.len() >= agreed.least_bytes;
         if let Some(agreed) = agreed.filter(|agreed| agreed.takes_shared()).filter(long)
             && let Some(deflated) = self.deflated(agreed)
         {
             return (deflated, true);
         }
-        (self.0.plain.get_or_init(|| self.join(false, self.0.message.as_bytes())).clone(), false)
+        (self.0.plain.get_or_init(|| self.join(false, self.0.message.as_bytes())), false)
     }
 
-    fn deflated(&self, agreed: &Agreed) -> Option<Bytes> {
+    fn deflated(&self, agreed: &Agreed) -> Option<&Bytes> {
         let deflate = || {
             let message = self.0.message.as_bytes();
             let deflated = deflate_alone(agreed.level, agreed.window_bits, message);
             (deflated.len() < message.len()).then(|| self.join(true, &deflated))
         };
-        self.0.deflated.get_or_init(deflate).clone()
+        self.0.deflated.get_or_init(deflate).as_ref()
     }
 
     /// A whole frame in one piece.

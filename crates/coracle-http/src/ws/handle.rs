@@ -56,6 +56,15 @@ impl Handle {
         self.conn.with(lp, |conn| self.line.send_encoded(conn, message).is_ok()) == Some(true)
     }
 
+    /// The same with several messages, which are sent in one piece.
+    pub(super) fn send_together(&self, lp: &Loop, messages: &[Encoded]) {
+        let mut left = messages;
+        while !left.is_empty() {
+            let sent = self.conn.with(lp, |conn| self.line.send_together(conn, left));
+            left = &left[sent.unwrap_or(left.len())..]; // or it is gone
+        }
+    }
+
     /// Says that nothing more is said. Any thread.
     ///
     /// # Panics

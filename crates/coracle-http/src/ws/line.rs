@@ -294,6 +294,34 @@ impl Line {
         conn: &mut Conn<'_>,
         message: &Encoded,
     ) -> io::Result<()> {
+        self.send_behind(conn, message, usize::MAX).map(drop)
+    }
+
+    /// Sends several of them in one piece, and says how many. There may be more: what is written here and was not
+    /// yet offered to the peer says nothing about it, so who is behind by that alone is judged in the next call.
+    pub(crate) fn send_together(
+        self: &Arc<Self>,
+        conn: &mut Conn<'_>,
+        messages: &[Encoded],
+    ) -> usize {
+        let before = conn.output_bytes() + self.state().pending_bytes;
+        for (count, message) in messages.iter().enumerate() {
+            match self.send_behind(conn, message, before) {
+                Ok(true) => {}
+                Ok(false) => return count,
+                Err(_) => break, // it is closed
+            }
+        }
+        messages.len()
+    }
+
+    /// Sends one of them. False if too much waits for that, and more than `before`.
+    fn send_behind(
+        self: &Arc<Self>,
+        conn: &mut Conn<'_>,
+        message: &Encoded,
+        before: usize,
+    ) -> io::Result<bool> {
         let mut state = self.state();
         if state.phase != Phase::Open {
             return Err(state.closed_error());
@@ -301,27 +329,30 @@ impl Line {
         let waiting = conn.output_bytes() + state.pending_bytes;
         if waiting > self.settings.limit_backlog_bytes {
             drop(state);
+            if waiting > before {
+                return Ok(false);
+            }
             if self.settings.when_full == WhenFull::Close {
                 self.close(conn, Close::new(CloseCode::TRY_AGAIN, "you do not read"));
             }
-            return Ok(());
+            return Ok(true);
         }
         if state.fragmenting {
             state.pending_bytes += message.message().len();
             state.pending.push_back(message.clone());
-            return Ok(());
+            return Ok(true);
         }
         if self.role == Role::Client {
             drop(state);
-            return self.send(conn, message.message().clone());
+            return self.send(conn, message.message().clone()).map(|()| true);
         }
         let (bytes, compressed) = message.bytes(self.agreed.as_ref());
         if compressed {
             state.deflater.go_astray();
         }
         drop(state);
-        write_bytes(conn, bytes);
-        Ok(())
+        write_shared(conn, bytes);
+        Ok(true)
     }
 
     /// Asks the peer whether it is there.
@@ -479,6 +510,13 @@ pub(crate) fn cut(conn: &mut Conn<'_>) {
         let _ = conn.set_option(SocketOption::ResetOnClose(true)); // or it is gone
     }
     conn.abort();
+}
+
+fn write_shared(conn: &mut Conn<'_>, bytes: &Bytes) {
+    match bytes.len() {
+        0..=JOIN_BYTES => conn.write_slice(bytes),
+        _ => conn.write(bytes.clone()),
+    }
 }
 
 fn write_bytes(conn: &mut Conn<'_>, bytes: Bytes) {

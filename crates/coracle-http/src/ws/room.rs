@@ -5,9 +5,9 @@
 //!                           └── one job ──► loop 1: …
 //! ```
 
+use super::round::{Members, Untold};
 use super::{Encoded, Handle};
 use coracle_loop::{Loop, LoopHandle};
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ const MEMBERS_PER_TURN: usize = 256;
 const LIMIT_UNTOLD: usize = 64 << 10;
 
 /// A list of WebSockets. What is told to it is encoded once, and each loop is posted one job for all its members.
-/// Any thread.
+/// Several messages that wait for a member are sent together. Any thread.
 ///
 /// ```
 /// use coracle_http::ws::{self, End, Handle, Message, Peer, Room};
@@ -55,17 +55,14 @@ pub struct Room {
 /// The members on one loop.
 struct Floor {
     lp: LoopHandle,
-    /// Copied when it changes while somebody is told something.
-    members: Arc<Vec<Handle>>,
-    untold: Arc<Mutex<Untold>>,
+    members: Members<Handle>,
+    queue: Arc<Mutex<Queue>>,
 }
 
-/// What the members on one loop are still to be told, in order.
+/// What the members on one loop are still to be told.
 #[derive(Default)]
-struct Untold {
-    messages: VecDeque<(Encoded, Arc<Vec<Handle>>)>,
-    /// How many of the first were told already.
-    told: usize,
+struct Queue {
+    untold: Untold<Handle>,
     /// A job of the loop is at it.
     running: bool,
 }
@@ -83,7 +80,7 @@ impl Room {
             Some(floor) => Arc::make_mut(&mut floor.members).push(member.clone()),
             None => {
                 let members = Arc::new(vec![member.clone()]);
-                floors.push(Floor { lp: member.lp.clone(), members, untold: Arc::default() });
+                floors.push(Floor { lp: member.lp.clone(), members, queue: Arc::default() });
             }
         }
     }
@@ -118,47 +115,39 @@ impl Room {
         let message = message.into();
         let floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
         for floor in floors.iter() {
-            let mut untold = floor.untold.lock().unwrap_or_else(PoisonError::into_inner);
-            if untold.messages.len() >= LIMIT_UNTOLD {
+            let mut queue = floor.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            if queue.untold.waiting() >= LIMIT_UNTOLD {
                 tracing::warn!("a loop is {LIMIT_UNTOLD} messages behind: its members miss one");
                 continue;
             }
-            untold.messages.push_back((message.clone(), Arc::clone(&floor.members)));
-            if !std::mem::replace(&mut untold.running, true) {
-                let queue = Arc::clone(&floor.untold);
-                if floor.lp.post(move |lp| tell(lp, &queue)).is_err() {
-                    *untold = Untold::default(); // it takes no more jobs
+            queue.untold.push(message.clone(), &floor.members);
+            if !std::mem::replace(&mut queue.running, true) {
+                let same = Arc::clone(&floor.queue);
+                if floor.lp.post(move |lp| tell(lp, &same)).is_err() {
+                    *queue = Queue::default(); // it takes no more jobs
                 }
             }
         }
     }
 }
 
-/// Goes on telling the members on this loop.
-fn tell(lp: &Loop, queue: &Arc<Mutex<Untold>>) {
-    let mut left = MEMBERS_PER_TURN;
+/// Goes on telling the members on this loop. Nobody is told twice in a turn: before it is judged by what waits for
+/// it, the kernel has been offered that.
+fn tell(lp: &Loop, queue: &Arc<Mutex<Queue>>) {
+    let mut limit = MEMBERS_PER_TURN;
     loop {
-        let mut untold = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((message, members)) = untold.messages.front().cloned() else {
-            return untold.running = false;
-        };
-        let from = untold.told;
-        let to = members.len().min(from + left);
-        untold.told = to;
-        if to == members.len() {
-            untold.messages.pop_front();
-            untold.told = 0;
+        let mut locked = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if locked.untold.is_empty() {
+            return locked.running = false;
         }
-        drop(untold); // whoever is written to may be closed, and leave
-        for member in &members[from..to] {
-            member.send_now(lp, &message);
-        }
-        left -= to - from;
-        if left == 0 {
-            let queue = Arc::clone(queue);
-            return lp.defer(move |lp| tell(lp, &queue));
-        }
+        let Some(stretch) = locked.untold.take(limit) else { break };
+        drop(locked); // whoever is written to may be closed, and leave
+        let members = stretch.members();
+        members.iter().for_each(|member| member.send_together(lp, &stretch.messages));
+        limit = limit.min(stretch.everybody()) - members.len();
     }
+    let queue = Arc::clone(queue);
+    lp.defer(move |lp| tell(lp, &queue));
 }
 
 impl fmt::Debug for Room {

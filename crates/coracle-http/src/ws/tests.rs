@@ -123,7 +123,7 @@ fn k6_message_for_many_is_encoded_once_and_read_by_everybody() {
         let wire = [&frame.head[..], &frame.payload].concat();
         assert_eq!(said(&mut decoder, &wire), [own]);
         deflater.go_astray();
-        assert_eq!(said(&mut decoder, &deflated), [Message::from(text.as_str())]);
+        assert_eq!(said(&mut decoder, deflated), [Message::from(text.as_str())]);
     }
 }
 

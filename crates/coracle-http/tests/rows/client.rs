@@ -4,6 +4,7 @@ use crate::harness::Harness;
 use coracle_http::{App, Service, Settings};
 use coracle_loop::demux::{Address, Handle, Operation, Outcome};
 use coracle_net::{ConnHandle, attach};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::cell::RefCell;
 use std::net::Shutdown;
 
@@ -46,7 +47,23 @@ impl<'a> Client<'a> {
     }
 
     pub(crate) fn to(h: &'a Harness, service: &Service) -> Client<'a> {
-        let (socket, accepted) = h.connection();
+        Client::between(h, service, h.connection())
+    }
+
+    /// The same by sockets that keep what was sent apart: a receive gets what one send has sent. Not simulated.
+    #[allow(dead_code)] // not in all suites
+    pub(crate) fn by_packets(h: &'a Harness, service: &Service) -> Client<'a> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None).expect("a pair");
+        let [socket, accepted] = [pair.0, pair.1].map(|end| h.lp.adopt(end).expect("adopt"));
+        Client::between(h, service, (socket, accepted))
+    }
+
+    fn between(
+        h: &'a Harness,
+        service: &Service,
+        (socket, accepted): (Handle, Handle),
+    ) -> Client<'a> {
         let peer: Address = "192.0.2.1:4711".parse().expect("an address");
         let settings = service.connection_settings();
         let server = attach(&h.lp, accepted, settings, service.connection(&peer)).expect("attach");
@@ -84,6 +101,12 @@ impl<'a> Client<'a> {
         let mut unread = self.unread.borrow_mut();
         let count = count.min(unread.len());
         unread.drain(..count).collect()
+    }
+
+    /// How much was received and not taken.
+    #[allow(dead_code)] // not in all suites
+    pub(crate) fn received(&self) -> usize {
+        self.unread.borrow().len()
     }
 
     /// Takes what was received already.

@@ -21,6 +21,7 @@ mod keeping;
 mod peers;
 mod proxying;
 mod refusing;
+mod rooms;
 mod securing;
 mod slow_clients;
 mod telling;
@@ -101,6 +102,11 @@ suite! {
             j2_trailers_are_sent_to_who_asks_for_them,
             j5_body_that_ends_with_the_connection_is_not_cut_in_silence,
             n1_file_is_sent_from_where_it_is,
+        }
+        rooms::{
+            k6_messages_that_wait_for_a_member_are_sent_together,
+            k6_room_is_told_through_a_layer,
+            k6_room_does_not_wait_for_who_does_not_read,
         }
         refusing::{
             j3_what_can_be_read_in_two_ways_is_refused,
@@ -306,6 +312,7 @@ suite! {
             j15_without_descriptors_requests_fail_and_others_go_on,
             j15_body_where_there_is_none_is_not_the_next_answer,
         }
+        rooms::{ k6_who_reads_is_not_behind_with_what_was_not_sent }
     }
     sim: {
         total::{ j4_requests_in_time_go_on }

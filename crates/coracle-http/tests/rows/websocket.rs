@@ -621,7 +621,7 @@ pub(crate) fn k4_client_refuses_what_is_no_answer(h: &Harness) {
 }
 
 /// What is between both sides of `wss`, but for the secret.
-struct Xor;
+pub(crate) struct Xor;
 
 impl Layer for Xor {
     fn receive(
