@@ -2,6 +2,8 @@
 
 use super::setup::Setup;
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -14,9 +16,9 @@ pub(super) fn check(setup: &Setup) -> io::Result<()> {
                 true => ("list and enter", Access::READ_OK | Access::EXEC_OK),
                 false => ("enter", Access::EXEC_OK),
             };
-            access(directory, wanted).map_err(|error| {
-                refused(setup, what, directory, error.into(), "it would be refused to everybody")
-            })?;
+            if access(directory, wanted) == Err(Errno::ACCESS) && !is_other(directory) {
+                return Err(refused(setup, what, directory, "it would be refused to everybody"));
+            }
         }
     }
     Ok(())
@@ -28,20 +30,23 @@ pub(super) fn warnings(setup: &Setup) -> impl Iterator<Item = String> {
         let index = |directory: &Path| {
             let mut files = site.index.iter().map(|name| directory.join(name));
             let first = files.find(|file| file.is_file())?;
-            let error = access(&first, Access::READ_OK).err()?;
-            let what = "its page would be refused to everybody";
-            Some(refused(setup, "read", &first, error.into(), what).to_string())
+            let so = "its page would be refused to everybody";
+            let is_refused = access(&first, Access::READ_OK) == Err(Errno::ACCESS);
+            is_refused.then(|| refused(setup, "read", &first, so).to_string())
         };
         site.published().filter_map(index).collect::<Vec<_>>()
     })
 }
 
-fn refused(setup: &Setup, what: &str, path: &Path, error: io::Error, so: &str) -> io::Error {
-    let (path, who) = (path.display(), setup.account.as_ref());
+/// Whether it is no directory, which is told by who is to serve it.
+fn is_other(directory: &Path) -> bool {
+    fs::metadata(directory).is_ok_and(|it| !it.is_dir())
+}
+
+fn refused(setup: &Setup, what: &str, path: &Path, so: &str) -> io::Error {
+    let error = io::Error::from(Errno::ACCESS);
+    let who = setup.account.as_ref().map(|who| format!("the user {who} "));
+    let (who, path) = (who.unwrap_or_default(), path.display());
     let cure = "change its mode or its owner, or serve as another user";
-    let text = match who {
-        Some(who) => format!("the user {who} cannot {what} {path}: {error}; {so}: {cure}"),
-        None => format!("cannot {what} {path}: {error}; {so}: {cure}"),
-    };
-    io::Error::new(error.kind(), text)
+    io::Error::new(error.kind(), format!("{who}cannot {what} {path}: {error}; {so}: {cure}"))
 }
