@@ -56,8 +56,8 @@ impl<'a> Request<'a> {
 }
 
 /// The events that `produce` sends, as they come. It runs in a coroutine of its own, which is cancelled when the
-/// client is gone, and when the server is about to stop; when it returns, the stream ends, and the client comes back
-/// for more after a while.
+/// client is gone, and when the server is about to stop; when it returns, the stream ends, and the client comes
+/// back for more after a while.
 ///
 /// ```
 /// use coracle_http::{IntoResponse, sse};

@@ -9,7 +9,8 @@ use std::fmt;
 pub(crate) struct Stopping {
     has_begun: Cell<bool>,
     /// Nothing is ever sent: it ends. Not there before somebody waits for it.
-    end: OnceCell<(Cell<Option<Sender<()>>>, Receiver<()>)>,
+    sender: Cell<Option<Sender<()>>>,
+    receiver: OnceCell<Receiver<()>>,
 }
 
 impl Stopping {
@@ -20,18 +21,16 @@ impl Stopping {
     /// It begins now; more than once is the same.
     pub(crate) fn begin(&self) {
         self.has_begun.set(true);
-        self.end.get().map(|(sender, _)| sender.take());
+        drop(self.sender.take());
     }
 
     /// A channel that ends when it begins.
     pub(crate) fn begun(&self) -> Receiver<()> {
-        let (sender, receiver) = self.end.get_or_init(|| {
+        let receiver = self.receiver.get_or_init(|| {
             let (sender, receiver) = channel(1);
-            (Cell::new(Some(sender)), receiver)
+            self.sender.set((!self.get()).then_some(sender));
+            receiver
         });
-        if self.has_begun.get() {
-            sender.take();
-        }
         receiver.clone()
     }
 }

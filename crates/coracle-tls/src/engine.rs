@@ -335,7 +335,7 @@ impl io::Read for Nothing {
     }
 }
 
-/// The error of rustls on our side of the connection, as one of I/O; with what to do about it, where that is known.
+/// The error of rustls on our side of a connection, as one of I/O; with what to do about it, if that is known.
 fn told(error: rustls::Error, ours: &Connection) -> io::Error {
     use rustls::CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,

@@ -156,8 +156,8 @@ impl Identity {
     }
 
     /// What is wrong with it at `now` although it can be used: it is not valid any more, or not yet, or not for
-    /// long; or it is of a version before 3, which has no names. Clients will not trust it. Says in which file it is, if it
-    /// was read from one.
+    /// long; or it is of a version before 3, which has no names. Clients will not trust it. Says in which file it
+    /// is, if it was read from one.
     ///
     /// ```
     /// # use coracle_tls::Identity;

@@ -43,7 +43,7 @@ impl Url {
             return Err(wrong("it names a user: say that by basic_auth"));
         }
         if crate::h1::target::check_host(authority.as_bytes()).is_err() {
-            return Err(wrong("what is behind :// is no host: write http://HOST/PATH"));
+            return Err(wrong("what is behind :// is no host: write http://HOST:PORT/PATH"));
         }
         let (name, port) = match authority.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => {
@@ -191,8 +191,11 @@ mod tests {
             ("", "\"\": it is no URL: write http://HOST:PORT/PATH or https://HOST/PATH"),
             ("b:80", "\"b:80\": it is no URL: write http://HOST:PORT/PATH or https://HOST/PATH"),
             ("ftp://b/", "\"ftp://b/\": a URL begins with http:// or https://"),
-            ("http:///b", "\"http:///b\": what is behind :// is no host: write http://HOST/PATH"),
-            ("http://b:x/", "\"http://b:x/\": its port is no number up to 65535"),
+            (
+                "http:///b",
+                "\"http:///b\": what is behind :// is no host: write http://HOST:PORT/PATH",
+            ),
+            ("http://b:0/", "\"http://b:0/\": its port is 0, which is none"),
         ] {
             assert_eq!(Url::parse(url).map(drop).unwrap_err().to_string(), told);
         }
