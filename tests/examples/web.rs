@@ -240,8 +240,10 @@ fn r2_files_are_served_on_every_backend() {
 
 #[test]
 fn o1_scripts_answer_on_every_backend() {
-    for backend in ["uring", "epoll", "poll", "select"] {
-        let mut server = Running::start("33_cgi", &["--listen", "127.0.0.1:0"], backend);
+    let backends = ["uring", "epoll", "poll", "select"].into_iter();
+    let options = [&["127.0.0.1:0"][..], &["--listen", "127.0.0.1:0"]];
+    for (backend, options) in backends.zip(options.into_iter().cycle()) {
+        let mut server = Running::start("33_cgi", options, backend);
         let line = server.line();
         let address = line.strip_prefix("scripts on ").expect("it says where it listens");
         let answer = ask(address, "GET /cgi-bin/hello.sh/world?a=b HTTP/1.0\r\n\r\n");

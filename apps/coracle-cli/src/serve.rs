@@ -14,6 +14,7 @@ mod gateways;
 mod live;
 mod mistake;
 mod proxies;
+mod readable;
 mod redirects;
 mod reload;
 mod setup;
@@ -45,6 +46,9 @@ use welcome::{Facts, Welcome};
 
 const ADDRESS: &str = "127.0.0.1:8080";
 
+/// What it means that the user who serves cannot read everything again.
+const NO_RELOAD: &str = "SIGHUP will change nothing, only a new start will";
+
 /// How long the end may take that is written to the access log.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -70,6 +74,8 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
         }
         privileges::give_up(setup.account.as_ref())?;
         read_as_user(&arguments, &setup)?; // as workers will
+        readable::check(&setup)?;
+        readable::warnings(&setup).for_each(|warning| tracing::warn!("{warning}"));
         coracle::seeing::dump_on_sigquit()?;
         // So that what cannot be served is told here, and once.
         whole::app(&setup, &Welcome::default(), None, https_port)?;
@@ -96,6 +102,10 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
         server = server.listen()?; // only who is privileged may, perhaps
     }
     privileges::give_up(setup.account.as_ref())?;
+    readable::check(&setup)?;
+    if !is_worker {
+        readable::warnings(&setup).for_each(|warning| tracing::warn!("{warning}"));
+    }
     coracle::seeing::dump_on_sigquit()?;
     let welcome = Welcome::default();
     let log = setup.log.as_ref().map(whole::open_log).transpose()?;
@@ -108,7 +118,7 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
         !is_worker && (arguments.config.is_some() || setup.log.is_some() || tls.is_some());
     if is_reloadable {
         if let Err(error) = read_as_user(&arguments, &setup) {
-            tracing::warn!("SIGHUP will change nothing, only a new start will: {error}");
+            tracing::warn!("{NO_RELOAD}: {error}");
         }
         let (log, live, settings) = (log.clone(), live.clone(), settings.clone());
         let (welcome, tls, retired) = (welcome.clone(), tls.clone(), Vec::new());
@@ -169,12 +179,30 @@ pub(crate) fn check(config: &Path) -> io::Result<()> {
         tls.check()?;
         tls.warnings().for_each(|warning| say(format_args!("{warning}")));
     }
+    check_as_user(config, &setup)?;
     let hosts = match setup.hosts.len() {
         0 => String::new(),
         hosts => format!(", {}", count(hosts, "host")),
     };
     let addresses = setup.options.addresses(ADDRESS).join(", ");
     say(format_args!("{} is fine: it serves on {addresses}{hosts}", config.display()));
+    Ok(())
+}
+
+/// Becomes who is to serve, if it may, and sees what can be read then.
+fn check_as_user(config: &Path, setup: &Setup) -> io::Result<()> {
+    if let Err(error) = privileges::give_up(setup.account.as_ref()) {
+        say(format_args!("what that user may read is not known: {error}"));
+        return Ok(());
+    }
+    let arguments = Arguments { config: Some(config.to_owned()), ..Arguments::default() };
+    match read_as_user(&arguments, setup) {
+        Err(error) if setup.options.processes.is_some() => return Err(error),
+        Err(error) => say(format_args!("{NO_RELOAD}: {error}")),
+        Ok(()) => {}
+    }
+    readable::check(setup)?;
+    readable::warnings(setup).for_each(|warning| say(format_args!("{warning}")));
     Ok(())
 }
 
@@ -218,8 +246,7 @@ fn warn_of_published(arguments: &Arguments, setup: &Setup) {
     let Some(config) = arguments.config.as_ref().and_then(|path| path.canonicalize().ok()) else {
         return;
     };
-    let sites = setup.site.iter().chain(setup.hosts.iter().map(|(_, site)| site));
-    for directory in sites.filter_map(|site| site.directory.canonicalize().ok()) {
+    for directory in setup.published().filter_map(|directory| directory.canonicalize().ok()) {
         if config.starts_with(&directory) {
             let (config, directory) = (config.display(), directory.display());
             tracing::warn!("{config} is in {directory}, which is served: everybody can read it");

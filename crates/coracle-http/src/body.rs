@@ -3,6 +3,7 @@
 use crate::Headers;
 use crate::per_address::Seat;
 use crate::shared_file::SharedFile;
+use crate::stopping::Stopping;
 use bytes::Bytes;
 use coracle_net::Conn;
 use std::fmt;
@@ -214,23 +215,37 @@ impl fmt::Debug for Body {
 }
 
 /// Where a body is written while it is sent. A write waits while too much waits for the client.
-pub struct BodyWriter<'a>(&'a mut dyn Write);
+pub struct BodyWriter<'a> {
+    out: &'a mut dyn Write,
+    /// Of the server, if it is one that sends it.
+    stopping: Option<&'a Stopping>,
+}
 
 impl<'a> BodyWriter<'a> {
     /// Writes to somewhere else: for tests of a body, and for whoever changes one on its way.
     pub fn new(out: &'a mut dyn Write) -> BodyWriter<'a> {
-        BodyWriter(out)
+        BodyWriter { out, stopping: None }
+    }
+
+    /// Writes to a client of a server, or to what leads there.
+    pub(crate) fn of(stopping: Option<&'a Stopping>, out: &'a mut dyn Write) -> BodyWriter<'a> {
+        BodyWriter { out, stopping }
+    }
+
+    /// Whether its server is about to stop.
+    pub(crate) fn stopping(&self) -> Option<&'a Stopping> {
+        self.stopping
     }
 }
 
 impl Write for BodyWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        self.out.write(bytes)
     }
 
     /// Sends what was written so far.
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.out.flush()
     }
 }
 

@@ -193,7 +193,7 @@ impl Protocol for H1 {
     /// first, and who has not asked anything yet has connected to do so.
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
-        shared.site.stopping.set(true);
+        shared.site.stopping.begin();
         if shared.phase.get() == Phase::Head && shared.seen.get() == 0 {
             let wait = match shared.requests.get() {
                 0 => shared.site.settings.stop_timeout,

@@ -162,7 +162,7 @@ impl Protocol for H2 {
     /// Has hyper say that it takes no more requests, and end when those that are under way are answered.
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
-        shared.site.stopping.set(true);
+        shared.site.stopping.begin();
         shared.stop(conn);
         shared.run(conn);
         Ok(())

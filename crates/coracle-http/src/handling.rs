@@ -187,7 +187,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let result = match written.follow {
         Follow::Nothing => Ok(()),
         _ => {
-            let mut out = BodyWriter::new(&mut out);
+            let mut out = BodyWriter::of(Some(&shared.site.stopping), &mut out);
             catch_unwind(AssertUnwindSafe(|| writer(&mut out))).unwrap_or_else(|_| {
                 shared.site.stats.count_panic();
                 Err(io::Error::other("it panicked"))

@@ -63,6 +63,7 @@ mod shared_file;
 mod site;
 pub mod sse;
 mod stats;
+mod stopping;
 mod styles;
 mod trailers;
 mod turned_away;

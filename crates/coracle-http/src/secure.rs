@@ -87,15 +87,15 @@ pub(crate) fn connection(
     tls: &ServerTls,
     peer: &Address,
 ) -> impl Protocol + use<> {
-    let (service, peer) = (shared.service(), peer.clone());
-    let secure = match shared.addresses.admit(&peer) {
+    let service = shared.service();
+    let secure = match shared.addresses.admit(peer) {
         Seat::None => None,
         seat => {
-            let service = service.clone();
+            let (service, at) = (service.clone(), peer.clone());
             let make = move |session: Arc<Session>| {
-                Seated::new(service.h1(Peer::secure(&peer, session)), seat)
+                Seated::new(service.h1(Peer::secure(&at, session)), seat)
             };
-            Some(Secure::new(tls.layer().plain_answer(PLAIN), make))
+            Some(Secure::new(tls.layer().plain_answer(PLAIN), make).peer(peer))
         }
     };
     Entry { secure, service }

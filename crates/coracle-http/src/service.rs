@@ -117,7 +117,7 @@ impl Service {
     /// The server is about to stop: no connection is kept.
     #[cfg(feature = "tls")]
     pub(crate) fn begin_to_stop(&self) {
-        self.site.stopping.set(true);
+        self.site.stopping.begin();
     }
 
     /// Has connections that become another protocol's counted on.

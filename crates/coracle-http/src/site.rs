@@ -5,6 +5,7 @@ use crate::exchange::Exchange;
 use crate::idle::Idle;
 use crate::per_address::PerAddress;
 use crate::stats::Counters;
+use crate::stopping::Stopping;
 use crate::turned_away::TurnedAway;
 use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings};
 use coracle_coro::Spawner;
@@ -32,8 +33,8 @@ pub(crate) struct Site {
     pub(crate) addresses: OnceCell<Arc<PerAddress>>,
     /// Who waits for its next request.
     pub(crate) idle: Idle,
-    /// The server is about to stop: answers say that the connection ends.
-    pub(crate) stopping: Cell<bool>,
+    /// Whether the server is about to stop: answers say that the connection ends.
+    pub(crate) stopping: Stopping,
     /// Who starts handlers, on the loop that the connections are of.
     spawner: OnceCell<Spawner>,
     /// From when on time is counted.
@@ -62,7 +63,7 @@ impl Site {
             turned_away: TurnedAway::default(),
             addresses: OnceCell::new(),
             idle: Idle::default(),
-            stopping: Cell::new(false),
+            stopping: Stopping::default(),
             spawner: OnceCell::new(),
             epoch: OnceCell::new(),
             latest: Cell::new((None, 0)),

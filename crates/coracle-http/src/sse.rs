@@ -24,8 +24,8 @@ mod event;
 pub use event::Event;
 
 use crate::{Body, BodyWriter, IntoResponse, Request, Response, Status};
-use coracle_coro::sync::{Receiver, RecvTimeoutError, Sender, channel};
-use coracle_coro::{JoinError, spawn};
+use coracle_coro::sync::{Receiver, RecvError, Sender, after, channel};
+use coracle_coro::{JoinError, select, spawn};
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::resume_unwind;
@@ -56,7 +56,8 @@ impl<'a> Request<'a> {
 }
 
 /// The events that `produce` sends, as they come. It runs in a coroutine of its own, which is cancelled when the
-/// client is gone; when it returns, the stream ends, and the client comes back for more after a while.
+/// client is gone, and when the server is about to stop; when it returns, the stream ends, and the client comes
+/// back for more after a while.
 ///
 /// ```
 /// use coracle_http::{IntoResponse, sse};
@@ -108,7 +109,7 @@ impl EventStream {
     }
 }
 
-/// The events that come out of a channel, until all its senders are gone.
+/// The events that come out of a channel, until all its senders are gone, or the server is about to stop.
 ///
 /// ```
 /// use coracle_coro::sync::channel;
@@ -129,7 +130,7 @@ impl IntoResponse for EventStream {
     fn into_response(self) -> Response {
         let EventStream { source, keep_alive } = self;
         let body = Body::stream(move |out| match source {
-            Source::Received(receiver) => pump(&receiver, out, keep_alive),
+            Source::Received(receiver) => pump(&receiver, out, keep_alive).map(drop),
             Source::Produced(produce) => produce_and_pump(produce, out, keep_alive),
         });
         Response::new(Status::OK)
@@ -140,24 +141,48 @@ impl IntoResponse for EventStream {
     }
 }
 
-/// Writes events as they come, until there are no more.
+/// Why there are no more events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Whoever sends them has no more.
+    Sent,
+    /// The server is about to stop.
+    Stopping,
+}
+
+/// Writes events as they come, until there are no more, or the server is about to stop: the client comes back for
+/// more, to whoever is there then.
 fn pump(
     events: &Receiver<Event>,
     out: &mut BodyWriter<'_>,
     keep_alive: Duration,
-) -> io::Result<()> {
+) -> io::Result<End> {
+    let (_never, stopping) = match out.stopping() {
+        Some(stopping) => (None, stopping.begun()),
+        None => {
+            let (never, stopping) = channel(1);
+            (Some(never), stopping)
+        }
+    };
     out.flush()?; // the head: the client may know that it is connected
     loop {
-        match events.recv_timeout(keep_alive) {
-            Ok(event) => {
-                event.write(out)?;
-                for event in events.try_iter() {
+        select! {
+            event = events => match event {
+                Ok(event) => {
                     event.write(out)?;
+                    let mut waiting = events.try_iter().take(LIMIT_EVENTS);
+                    waiting.try_for_each(|event| event.write(out))?;
                 }
-            }
-            Err(RecvTimeoutError::Timeout) => out.write_all(NOTHING)?,
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Err(error) => return Err(error.into()),
+                Err(RecvError::Disconnected) => return Ok(End::Sent),
+                Err(error) => return Err(error.into()),
+            },
+            _ = &stopping => {
+                // Not those that come meanwhile, which may be without end.
+                let mut waiting = events.try_iter().take(events.len());
+                waiting.try_for_each(|event| event.write(out))?;
+                return Ok(End::Stopping);
+            },
+            () = after(keep_alive) => out.write_all(NOTHING)?,
         }
         out.flush()?;
     }
@@ -172,9 +197,9 @@ fn produce_and_pump(
     let producer = spawn(move || produce(&Events { sender }));
     let pumped = pump(&receiver, out, keep_alive);
     drop(receiver);
-    if pumped.is_err() {
+    if !matches!(pumped, Ok(End::Sent)) {
         producer.cancel();
-        return pumped; // it ends by itself
+        return pumped.map(drop); // it ends by itself
     }
     match producer.join() {
         Ok(result) => result,

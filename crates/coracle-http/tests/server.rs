@@ -4,7 +4,7 @@
 mod http2_frames;
 
 use coracle_http::middleware::{AccessLog, LogFormat, around};
-use coracle_http::{IntoResponse, LiveSettings, Request, Running, Server, Settings, ws};
+use coracle_http::{IntoResponse, LiveSettings, Request, Running, Server, Settings, sse, ws};
 use coracle_loop::demux::Backend;
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -488,6 +488,73 @@ fn i7_callbacks_of_the_server_below_are_called_too() {
         let told = told.lock().unwrap();
         assert_eq!(told[..6], expected, "{backend:?}");
         assert_eq!(told[6..], ["finish again"]);
+    }
+}
+
+/// Of two kinds: `/produced`, which says when it is cancelled, and out of a channel.
+fn endless_events(
+    cancelled: &Arc<AtomicUsize>,
+) -> impl Fn(&Request<'_>) -> sse::EventStream + use<> {
+    let cancelled = Arc::clone(cancelled);
+    let (sender, receiver) = coracle_coro::sync::channel(4);
+    move |req: &Request<'_>| {
+        let (cancelled, sender) = (Arc::clone(&cancelled), sender.clone());
+        if req.path() != "/produced" {
+            sender.try_send(sse::Event::data("ahoy!")).expect("there is room");
+            return sse::EventStream::from(receiver.clone());
+        }
+        sse::stream(move |events| {
+            events.send(sse::Event::data("ahoy!"))?;
+            let slept = coracle_coro::sleep(100 * PATIENCE);
+            if slept.as_ref().is_err_and(coracle_coro::is_cancelled) {
+                cancelled.fetch_add(1, Ordering::SeqCst);
+            }
+            slept
+        })
+    }
+}
+
+/// The client comes back by itself.
+#[test]
+fn q4_stopping_server_ends_streams_of_events() {
+    for backend in BACKENDS {
+        let cancelled = Arc::new(AtomicUsize::new(0));
+        let log = AccessLog::to_writer(io::sink(), LogFormat::Common);
+        let app = around(log, endless_events(&cancelled));
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(2).backend(backend);
+        let running = server.drain(10 * PATIENCE).start(app).unwrap();
+        let streams = ["/produced", "/received"].map(|path| {
+            let mut stream = connect(&running);
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            assert!(answer(&mut stream).ends_with("data: ahoy!"));
+            stream
+        });
+        running.stop();
+        for stream in streams {
+            assert_eq!(rest(stream), "\n\n\r\n0\r\n\r\n", "{backend}: it ends in order");
+        }
+        running.join().unwrap();
+        assert_eq!(cancelled.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn q4_stopping_server_ends_streams_of_events_by_http_2() {
+    for backend in BACKENDS {
+        let cancelled = Arc::new(AtomicUsize::new(0));
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(1).backend(backend);
+        let running = server.drain(10 * PATIENCE).start(endless_events(&cancelled)).unwrap();
+        let mut stream = connect(&running);
+        stream.write_all(&[http2_frames::hello(), http2_frames::get(1)].concat()).unwrap();
+        eventually(|| running.stats().requests == 1);
+        running.stop();
+        let frames = http2_frames::rest(&mut stream);
+        let data = frames.iter().filter(|it| it.kind == http2_frames::kind::DATA);
+        let data: Vec<_> = data.map(|it| (&it.payload[..], it.flags)).collect();
+        assert_eq!(data[0].0, b"data: ahoy!\n\n", "{backend}");
+        assert_eq!(data.last().map(|last| last.1), Some(http2_frames::END_STREAM), "{backend}");
+        drop(stream);
+        running.join().unwrap();
     }
 }
 

@@ -613,6 +613,11 @@ impl Link {
         layers.into_iter().for_each(|layers| self.discard_layers(*layers));
         drop((pace, passing));
         Some(match (aborting, closing) {
+            // A layer has failed, for a reason; that the peer then goes away is a consequence.
+            (Some(after), Some(first @ Reason::Failed(_))) => {
+                self.discard(after);
+                first
+            }
             (Some(reason), before) => {
                 self.discard(before);
                 reason

@@ -11,6 +11,7 @@
 
 use crate::identity::wrong;
 use crate::server::{Current, Underway};
+use crate::strangers::Stranger;
 use crate::{ServerTls, Session};
 use rustls::{ClientConnection, Connection, ServerConnection};
 use std::io::{self, BufRead, Write};
@@ -85,6 +86,14 @@ impl Engine {
     /// What was agreed upon, once the handshake is done.
     pub(crate) fn session(&self) -> Option<&Arc<Session>> {
         self.session.as_ref()
+    }
+
+    /// The server that this is a connection of, if it asks clients who they are.
+    pub(crate) fn asking(&self) -> Option<&ServerTls> {
+        match &self.state {
+            State::Silent(tls, current) if current.asks_clients() => Some(tls),
+            State::Silent(..) | State::Open(_) | State::Over => None,
+        }
     }
 
     /// How long the handshake of a server's connection may take.
@@ -188,7 +197,10 @@ impl Engine {
         let mut left = record;
         while !left.is_empty() {
             connection.read_tls(&mut left)?;
-            let now = connection.process_new_packets().map_err(told)?;
+            let now = match connection.process_new_packets() {
+                Ok(now) => now,
+                Err(error) => return Err(told(error, connection)),
+            };
             if now.plaintext_bytes_to_read() > 0 {
                 take_plain(connection, plain)?;
             }
@@ -214,7 +226,7 @@ impl Engine {
         }
         let server = self.handshake.take().and_then(|handshake| handshake.server);
         if let Some(server) = &server {
-            server.check_resumed(connection).map_err(told)?;
+            server.check_resumed(connection).map_err(|error| told(error, connection))?;
         }
         let names = server.map(|server| Arc::clone(&server.names));
         self.session = Some(Arc::new(Session::of(connection, names)));
@@ -323,27 +335,40 @@ impl io::Read for Nothing {
     }
 }
 
-/// The error of rustls, as one of I/O; with what to do about it, where that is known.
-fn told(error: rustls::Error) -> io::Error {
+/// The error of rustls on our side of a connection, as one of I/O; with what to do about it, if that is known.
+fn told(error: rustls::Error, ours: &Connection) -> io::Error {
     use rustls::CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
         NotValidYet, NotValidYetContext, UnknownIssuer,
     };
-    let rustls::Error::InvalidCertificate(why) = &error else {
-        return io::Error::new(io::ErrorKind::InvalidData, error);
+    let is_server = matches!(ours, Connection::Server(_));
+    let why = match &error {
+        rustls::Error::InvalidCertificate(why) => why,
+        rustls::Error::NoCertificatesPresented if is_server => {
+            return Stranger::error("the client shows no certificate, and has to".to_owned());
+        }
+        _ => return io::Error::new(io::ErrorKind::InvalidData, error),
     };
     let hint = match why {
         // Another one of the same name has signed it.
-        UnknownIssuer | BadSignature => "nobody who is trusted has signed it: see Roots",
+        UnknownIssuer | BadSignature if is_server => {
+            "nobody who is trusted has signed it: whom to trust is said by `client_roots` in coracle.toml, by \
+             `ClientCertificates` in Rust"
+        }
+        UnknownIssuer | BadSignature => {
+            "nobody who is trusted has signed it: if you trust it, or who has signed it, say so by `roots` of the \
+             proxy in coracle.toml, by `Roots` in Rust"
+        }
         NotValidForName | NotValidForNameContext { .. } => "it is for another host",
         Expired | ExpiredContext { .. } => {
             "it is too old: it has to be renewed, or a clock is wrong"
         }
         NotValidYet | NotValidYetContext { .. } => "it is not valid yet, or a clock is wrong",
         _ if format!("{why:?}").contains("CaUsedAsEndEntity") => {
-            "it is that of an authority (CA:TRUE), and cannot be a server's as well"
+            "it is that of an authority (CA:TRUE), and cannot be that of a server or a client as well"
         }
         _ => "it is not accepted",
     };
-    wrong(format!("the certificate of the peer: {hint} ({error})"))
+    let text = format!("the certificate of the peer: {hint} ({error})");
+    if is_server { Stranger::error(text) } else { wrong(text) }
 }

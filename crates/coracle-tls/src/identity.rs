@@ -1,7 +1,7 @@
 //! A certificate, the chain to who has signed it, and its key: read from files, and looked at before it is used.
 
 use crate::provider::provider;
-use crate::x509::{Facts, facts};
+use crate::x509::{Facts, facts, written};
 use pkcs8::der::{Decode, pem::PemLabel};
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -9,7 +9,7 @@ use rustls::sign::CertifiedKey;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +31,8 @@ pub struct Identity(Arc<Inner>);
 struct Inner {
     key: Arc<CertifiedKey>,
     facts: Facts,
+    /// Where the certificate was read.
+    file: Option<PathBuf>,
 }
 
 impl Identity {
@@ -62,7 +64,10 @@ impl Identity {
         let chain =
             certificates(&read(certificate)?).map_err(|error| named(certificate, &error))?;
         let read_key = private_key(&read(key)?, password).map_err(|error| named(key, &error))?;
-        Identity::from_der(chain, read_key).map_err(|error| named(certificate, &error))
+        Identity::new(chain, read_key, Some(certificate.to_owned())).map_err(|error| {
+            let (certificate, key) = (certificate.display(), key.display());
+            io::Error::new(error.kind(), format!("{certificate}, with the key {key}: {error}"))
+        })
     }
 
     /// That of two texts in PEM, which may be one.
@@ -81,24 +86,29 @@ impl Identity {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> io::Result<Identity> {
+        Identity::new(chain, key, None)
+    }
+
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        file: Option<PathBuf>,
+    ) -> io::Result<Identity> {
         let all: Result<Vec<Facts>, String> = chain.iter().map(facts).collect();
         let all = all.map_err(wrong)?;
         let signing = provider().key_provider.load_private_key(key);
         let signing = signing.map_err(|error| wrong(format!("its key cannot be used: {error}")))?;
-        let matches = |certificate: &CertificateDer<'static>| {
-            let pair = CertifiedKey::new(vec![certificate.clone()], Arc::clone(&signing));
-            !matches!(
-                pair.keys_match(),
-                Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch))
-            )
-        };
-        let Some(first) = chain.first() else {
+        // By ourselves: rustls reads certificates of version 3 only.
+        let public_key = signing.public_key();
+        let matches =
+            |facts: &Facts| public_key.as_ref().is_none_or(|key| key.as_ref() == facts.public_key);
+        let Some(first) = all.first() else {
             return Err(wrong(
                 "there is no certificate: the first of the chain is that of the key",
             ));
         };
         if !matches(first) {
-            let text = match chain.iter().position(matches) {
+            let text = match all.iter().position(matches) {
                 Some(at) => format!(
                     "the certificates are in the wrong order: the key belongs to number {} ({}), which must come \
                      first, before those who have signed",
@@ -108,7 +118,7 @@ impl Identity {
                 None => format!(
                     "the key does not belong to the certificate ({}): take the key with which the certificate \
                      was asked for",
-                    all[0].subject
+                    first.subject
                 ),
             };
             return Err(wrong(text));
@@ -127,7 +137,7 @@ impl Identity {
         }
         let key = Arc::new(CertifiedKey::new(chain, signing));
         let facts = all.into_iter().next().expect("a chain has a first");
-        Ok(Identity(Arc::new(Inner { key, facts })))
+        Ok(Identity(Arc::new(Inner { key, facts, file })))
     }
 
     /// The names of hosts that it is for: `example.org`, `*.example.org`.
@@ -146,7 +156,8 @@ impl Identity {
     }
 
     /// What is wrong with it at `now` although it can be used: it is not valid any more, or not yet, or not for
-    /// long. Clients will not trust it.
+    /// long; or it is of a version before 3, which has no names. Clients will not trust it. Says in which file it
+    /// is, if it was read from one.
     ///
     /// ```
     /// # use coracle_tls::Identity;
@@ -158,24 +169,36 @@ impl Identity {
     /// assert!(identity.warning(later).unwrap().contains("has expired 30 days ago"));
     /// ```
     pub fn warning(&self, now: SystemTime) -> Option<String> {
+        let what = self.flaw(now)?;
+        let file = self.0.file.as_ref().map(|file| format!("{}: ", file.display()));
+        let (file, subject) = (file.unwrap_or_default(), self.subject());
+        Some(format!("{file}the certificate of {subject} {what}"))
+    }
+
+    fn flaw(&self, now: SystemTime) -> Option<String> {
         let (from, until) = self.validity();
         let days = |time: Duration| match time.as_secs() / (24 * 60 * 60) {
             0 => "less than a day".to_owned(),
             1 => "1 day".to_owned(),
             days => format!("{days} days"),
         };
-        let subject = self.subject();
         if let Ok(past) = now.duration_since(until) {
-            return Some(format!("the certificate of {subject} has expired {} ago", days(past)));
+            let (past, when) = (days(past), written(until));
+            return Some(format!("has expired {past} ago, on {when}: have it renewed"));
         }
         if let Some(wait) = from.duration_since(now).ok().filter(|wait| !wait.is_zero()) {
-            return Some(format!(
-                "the certificate of {subject} is not valid before {} from now",
-                days(wait)
-            ));
+            let (wait, when) = (days(wait), written(from));
+            return Some(format!("is not valid before {wait} from now, on {when}"));
         }
         let left = until.duration_since(now).unwrap_or_default();
-        (left < SOON).then(|| format!("the certificate of {subject} will expire in {}", days(left)))
+        if left < SOON {
+            return Some(format!("will expire in {}, on {}", days(left), written(until)));
+        }
+        (!self.0.facts.is_v3).then(|| {
+            "is of a version before 3, and so has no names: many clients do not trust such a one; have it made \
+             with subjectAltName"
+                .to_owned()
+        })
     }
 
     /// Whether it is not valid at `now`: expired, or not valid yet.
@@ -274,7 +297,8 @@ fn private_key(pem: &[u8], password: Option<&[u8]>) -> io::Result<PrivateKeyDer<
 fn decrypted(pem: &[u8], password: Option<&[u8]>) -> io::Result<PrivateKeyDer<'static>> {
     let Some(password) = password else {
         return Err(wrong(
-            "the key is encrypted: give its password, or write it without: openssl pkey -in FILE -out FILE.new",
+            "the key is encrypted: give its password (Identity::from_encrypted_files), or write it without: \
+             openssl pkey -in FILE -out FILE.new",
         ));
     };
     let text = std::str::from_utf8(pem).map_err(|_| wrong("it is no text"))?;
@@ -303,6 +327,7 @@ fn contains(text: &[u8], part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use x509_cert::der::{Any, Encode, Tagged};
 
     #[test]
     fn m2_key_without_a_certificate_is_an_error() {
@@ -310,5 +335,33 @@ mod tests {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
         let error = Identity::from_der(Vec::new(), key).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    }
+    /// A certificate of version 1, as `openssl x509 -req` makes one that is told of no extensions; and its key.
+    fn version_1() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let mut parts = Vec::<Any>::from_der(certificate.der()).unwrap();
+        let mut facts = Vec::<Any>::from_der(&parts[0].to_der().unwrap()).unwrap();
+        // Its version and its extensions. The signature is wrong then, at which nobody looks.
+        facts.retain(|part| !part.tag().is_context_specific());
+        parts[0] = Any::from_der(&facts.to_der().unwrap()).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        (CertificateDer::from(parts.to_der().unwrap()), key)
+    }
+
+    #[test]
+    fn m2_certificate_of_version_1_needs_its_own_key() {
+        let ((certificate, key), (_, other)) = (version_1(), version_1());
+        let error = Identity::from_der(vec![certificate.clone()], other).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        assert!(
+            error.to_string().contains("the key does not belong to the certificate"),
+            "{error}"
+        );
+        // It can be shown; who sees it is another matter.
+        let identity = Identity::from_der(vec![certificate], key).unwrap();
+        let warning = identity.warning(SystemTime::now()).unwrap();
+        assert!(warning.contains("is of a version before 3"), "{warning}");
     }
 }

@@ -1,7 +1,7 @@
 //! TLS as a layer of connections.
 
-use crate::Session;
 use crate::engine::{Engine, missing_bytes};
+use crate::{ServerTls, Session};
 use coracle_net::{Buffer, Layer};
 use std::fmt;
 use std::io;
@@ -52,6 +52,11 @@ impl TlsLayer {
     /// What was agreed upon, once the handshake is done.
     pub fn session(&self) -> Option<&Arc<Session>> {
         self.engine.session()
+    }
+
+    /// The server that this is a connection of, if it asks clients who they are.
+    pub(crate) fn asking(&self) -> Option<&ServerTls> {
+        self.engine.asking()
     }
 
     /// How long the handshake of a server's connection may take.

@@ -42,6 +42,7 @@ mod secure;
 mod self_signed;
 mod server;
 mod session;
+mod strangers;
 mod stream;
 mod x509;
 

@@ -5,13 +5,14 @@
 //!                                          └─ too late: cut
 //! ```
 
-use crate::{Session, TlsLayer};
+use crate::{ServerTls, Session, TlsLayer};
 use coracle_loop::{Loop, Timer};
-use coracle_net::{Buffer, Conn, Protocol, Reason};
+use coracle_net::{Address, Buffer, Conn, Protocol, Reason};
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A protocol behind TLS, which is made when the handshake is done: it may depend on what was agreed upon (ALPN,
 /// the client's certificate).
@@ -36,6 +37,8 @@ use std::sync::Arc;
 pub struct Secure<F> {
     layer: Option<TlsLayer>,
     then: Rc<Then<F>>,
+    /// Who is asked who it is, and by whom.
+    asked: Option<Box<(Address, ServerTls)>>,
 }
 
 /// What happens when the handshake is done.
@@ -57,7 +60,27 @@ where
             session: OnceCell::new(),
             deadline: Cell::new(None),
         };
-        Secure { layer: Some(layer), then: Rc::new(then) }
+        Secure { layer: Some(layer), then: Rc::new(then), asked: None }
+    }
+
+    /// Who is at the other end, for a line in the log if it is not let in for its certificate. Without this it is
+    /// whom the socket is connected to, which may be a proxy.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn};
+    /// # use coracle_tls::{Identity, Secure, ServerTls};
+    /// # let tls = ServerTls::new(Identity::self_signed(["localhost"])?)?;
+    /// let told_by_the_proxy = "192.0.2.1:50000".parse().unwrap();
+    /// let secure = Secure::new(tls.layer(), |_session| |_: &mut Conn<'_>, _: &mut Buffer| Ok(()));
+    /// let secure = secure.peer(&told_by_the_proxy);
+    /// # drop(secure);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn peer(mut self, peer: &Address) -> Secure<F> {
+        let asking = self.layer.as_ref().and_then(TlsLayer::asking);
+        self.asked = asking.map(|tls| Box::new((peer.clone(), tls.clone())));
+        self
     }
 }
 
@@ -85,6 +108,10 @@ where
 {
     fn on_open(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let Some(layer) = self.layer.take() else { return Ok(()) };
+        if let (None, Some(tls)) = (&self.asked, layer.asking()) {
+            let peer = conn.peer_address();
+            self.asked = peer.ok().map(|peer| Box::new((peer, tls.clone())));
+        }
         let handle = conn.handle();
         if let Some(timeout) = layer.handshake_timeout() {
             let handle = handle.clone();
@@ -122,8 +149,12 @@ where
         Ok(())
     }
 
-    fn on_close(&mut self, _reason: &Reason) {
+    fn on_close(&mut self, reason: &Reason) {
         self.then.forget_deadline();
+        if let (Some(asked), Reason::Failed(error)) = (&self.asked, reason) {
+            let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
+            asked.1.strangers().note(now, &asked.0, error);
+        }
     }
 }
 

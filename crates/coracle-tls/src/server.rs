@@ -9,6 +9,7 @@
 use crate::engine::Engine;
 use crate::identity::wrong;
 use crate::provider::{provider, ticketer};
+use crate::strangers::Strangers;
 use crate::{Identity, Roots, TlsLayer, TlsStream, TlsVersion};
 use rustls::pki_types::UnixTime;
 use rustls::server::danger::ClientCertVerifier;
@@ -148,6 +149,7 @@ pub struct ServerTls(Arc<Inner>);
 struct Inner {
     current: Mutex<Arc<Current>>,
     handshakes: AtomicUsize,
+    strangers: Strangers,
 }
 
 /// What a new connection gets.
@@ -169,6 +171,7 @@ impl ServerTls {
         Ok(ServerTls(Arc::new(Inner {
             current: Mutex::new(current),
             handshakes: AtomicUsize::new(0),
+            strangers: Strangers::default(),
         })))
     }
 
@@ -244,6 +247,11 @@ impl ServerTls {
         counted.ok().map(|_| Underway(Arc::clone(&self.0)))
     }
 
+    /// Who is not let in, for the log.
+    pub(crate) fn strangers(&self) -> &Strangers {
+        &self.0.strangers
+    }
+
     fn current(&self) -> Arc<Current> {
         Arc::clone(&self.lock())
     }
@@ -308,6 +316,11 @@ impl Current {
             config.send_tls13_tickets = 0;
         }
         Ok(Current { config: Arc::new(config), verifier, names, settings })
+    }
+
+    /// Whether clients are asked who they are.
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.verifier.is_some()
     }
 
     /// Whether a client that goes on with a session is let in: a ticket says who it was then, and what it has

@@ -3,7 +3,7 @@
 use super::config::{Format, Hidden, Symlinks};
 use super::gateways::CGI_BIN;
 use crate::options::ServeOptions;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Arguments {
@@ -76,14 +76,26 @@ pub(crate) struct Arguments {
 }
 
 fn cgi_dir(text: &str) -> Result<(String, PathBuf), String> {
+    let scripts = |path: &str, directory: &str| Ok((path.to_owned(), directory.into()));
     match text.split_once('=') {
-        Some((path, directory)) if path.starts_with('/') => {
-            if path.contains(['?', '#', '%']) {
-                return Err(format!("{path:?} is no path without escapes"));
-            }
-            Ok((path.to_owned(), directory.into()))
+        None if text.is_empty() => {
+            Err("there is no directory: write it as DIR or /tools=DIR".into())
         }
-        _ => Ok((CGI_BIN.to_owned(), text.into())),
+        None => scripts(CGI_BIN, text),
+        Some((path, _)) if !path.starts_with('/') => match Path::new(text).is_dir() {
+            true => scripts(CGI_BIN, text), // that is what it is called
+            false => Err(format!(
+                "{path:?} is no path, which begins with a slash, and {text:?} is no directory: write it as \
+                 /tools=DIR or DIR"
+            )),
+        },
+        Some((path, _)) if path.contains(['?', '#', '%']) => {
+            Err(format!("{path:?} is no path without escapes: write it as /tools=DIR"))
+        }
+        Some((path, "")) => {
+            Err(format!("there is no directory behind the `=`: write it as {path}=DIR"))
+        }
+        Some((path, directory)) => scripts(path, directory),
     }
 }
 

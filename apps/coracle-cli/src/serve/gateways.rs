@@ -23,6 +23,8 @@ struct Gateway {
     /// Without a slash at its end.
     path: String,
     directory: PathBuf,
+    /// Whether other files of the directory are served, too.
+    shows_files: bool,
     kind: Kind,
 }
 
@@ -36,17 +38,22 @@ impl Gateways {
     /// A directory of scripts, from the command line.
     pub(super) fn add_cgi(&mut self, path: &str, directory: &Path) -> io::Result<()> {
         let cgi = Cgi::new(directory)?;
-        self.add(path, directory, |path| Kind::Cgi(mounted(path, cgi, Cgi::mounted_at)));
+        self.add(path, directory, false, |path| Kind::Cgi(mounted(path, cgi, Cgi::mounted_at)));
         Ok(())
     }
 
     /// One in the place of another at the same path.
-    fn add(&mut self, path: &str, directory: &Path, kind: impl FnOnce(&str) -> Kind) {
+    fn add(
+        &mut self,
+        path: &str,
+        directory: &Path,
+        shows_files: bool,
+        kind: impl FnOnce(&str) -> Kind,
+    ) {
         let path = path.trim_end_matches('/');
         self.0.retain(|other| other.path != path);
-        let gateway =
-            Gateway { path: path.to_owned(), directory: directory.to_owned(), kind: kind(path) };
-        self.0.push(gateway);
+        let (kind, directory) = (kind(path), directory.to_owned());
+        self.0.push(Gateway { path: path.to_owned(), directory, shows_files, kind });
         self.0.sort_by_key(|gateway| std::cmp::Reverse(gateway.path.len()));
     }
 
@@ -74,24 +81,51 @@ impl Gateways {
         })
     }
 
-    /// The first whose scripts the files of the site would show, by another path; and which.
+    /// The directories whose files are served, beside those scripts, and below which path: that of the site, if
+    /// something is left for it, and those of gateways that serve files, too.
+    pub(super) fn published<'a>(&'a self, site: &'a Path) -> Vec<(&'a str, &'a Path)> {
+        let leave_nothing = self.0.iter().any(|gateway| gateway.path.is_empty());
+        let site = (!leave_nothing).then_some(("", site));
+        let own = self.0.iter().filter(|gateway| gateway.shows_files);
+        site.into_iter().chain(own.map(|it| (it.path.as_str(), it.directory.as_path()))).collect()
+    }
+
+    /// The directories of scripts that are started here.
+    pub(super) fn script_directories(&self) -> impl Iterator<Item = &Path> {
+        let is_cgi = |gateway: &&Gateway| matches!(gateway.kind, Kind::Cgi(_));
+        self.0.iter().filter(is_cgi).map(|gateway| gateway.directory.as_path())
+    }
+
+    /// The first whose scripts would be shown as files, by another path; and which.
     pub(super) fn shown_by(&self, site: &Path) -> Option<String> {
-        let site = fs::canonicalize(site).ok()?;
+        let published = self.published(site).into_iter();
+        let published: Vec<(&str, PathBuf)> = published
+            .filter_map(|(path, directory)| Some((path, fs::canonicalize(directory).ok()?)))
+            .collect();
         self.0.iter().find_map(|gateway| {
             let directory = fs::canonicalize(&gateway.directory).ok()?;
-            let below = directory.strip_prefix(&site).ok()?.to_str()?;
-            let path = if below.is_empty() { String::new() } else { format!("/{below}") };
-            let is_covered = path == gateway.path
-                || path.strip_prefix(&*gateway.path).is_some_and(|rest| rest.starts_with('/'));
-            (!is_covered).then(|| {
-                let scripts = gateway.directory.display();
-                let there = if path.is_empty() { "/" } else { &path };
-                format!(
-                    "the scripts of {scripts} are also files of the site, which would show their source at \
-                     {path}/: move them elsewhere, or have them run there (path = {there:?}, or \
-                     --cgi-dir {there}={scripts})"
-                )
+            published.iter().find_map(|(path, files)| {
+                let below = directory.strip_prefix(files).ok()?.to_str()?;
+                let slash = if below.is_empty() { "" } else { "/" };
+                gateway.shown_at(&format!("{path}{slash}{below}"))
             })
+        })
+    }
+}
+
+impl Gateway {
+    /// What is wrong if its directory is also that of files, at this path.
+    fn shown_at(&self, path: &str) -> Option<String> {
+        let is_covered = path == self.path
+            || path.strip_prefix(&*self.path).is_some_and(|rest| rest.starts_with('/'));
+        (!is_covered).then(|| {
+            let scripts = self.directory.display();
+            let there = if path.is_empty() { "/" } else { path };
+            format!(
+                "the scripts of {scripts} are also files of the site, which would show their source at \
+                 {path}/: move them elsewhere, or have them run there (path = {there:?}, or \
+                 --cgi-dir {there}={scripts})"
+            )
         })
     }
 }
@@ -118,7 +152,7 @@ pub(super) fn read(site: &config::Site, mistakes: &mut Mistakes, base: &Path) ->
                     cgi = cgi.variable(name.get_ref(), value);
                 }
                 let kind = |path: &str| Kind::Cgi(mounted(path, cgi, Cgi::mounted_at));
-                gateways.add(table.path.get_ref(), &directory, kind);
+                gateways.add(table.path.get_ref(), &directory, false, kind);
             }
             Ok(_) => {}
         }
@@ -159,7 +193,7 @@ pub(super) fn read(site: &config::Site, mistakes: &mut Mistakes, base: &Path) ->
                 let kind = |path: &str| {
                     Kind::FastCgi(Box::new(mounted(path, server, FastCgi::mounted_at)))
                 };
-                gateways.add(path, &directory, kind);
+                gateways.add(path, &directory, table.files, kind);
             }
             Ok(_) => {}
         }

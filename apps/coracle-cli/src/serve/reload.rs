@@ -7,6 +7,7 @@
 
 use super::arguments::Arguments;
 use super::live::Live;
+use super::readable;
 use super::setup::{Refused, Setup};
 use super::site::SharedApp;
 use super::tls_setup::TlsSetup;
@@ -74,6 +75,7 @@ impl Reloader {
 
     fn try_reload(&mut self) -> Result<(), Refused> {
         let mut setup = Setup::load(&self.arguments)?;
+        readable::check(&setup).map_err(Refused::Other)?;
         TlsSetup::keep_fixed(self.setup.tls.as_ref(), &mut setup.tls);
         let log = match &self.log {
             Some(log) if self.setup.log == setup.log => Some(log.clone()),

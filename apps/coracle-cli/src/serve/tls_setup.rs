@@ -207,12 +207,27 @@ impl TlsSetup {
 }
 
 fn load(certificate: &Path, key: &Path, password: Option<&Path>) -> io::Result<Identity> {
-    let Some(file) = password else { return Identity::from_files(certificate, key) };
+    let Some(file) = password else {
+        if is_encrypted(key) {
+            let text = format!(
+                "{key}: the key is encrypted: name the file with its password, by key_password_file in the \
+                 configuration or --tls-key-password-file on the command line; or write the key without: \
+                 openssl pkey -in {key} -out FILE",
+                key = key.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        return Identity::from_files(certificate, key);
+    };
     let password = fs::read_to_string(file).map_err(|error| {
         let text = format!("the password in {} cannot be read: {error}", file.display());
         io::Error::new(error.kind(), text)
     })?;
     Identity::from_encrypted_files(certificate, key, password.trim_end_matches(['\r', '\n']))
+}
+
+fn is_encrypted(key: &Path) -> bool {
+    fs::read_to_string(key).is_ok_and(|pem| pem.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----"))
 }
 
 /// The same one as long as the process lives, so that who has trusted it need not do so again.

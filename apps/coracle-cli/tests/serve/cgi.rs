@@ -154,6 +154,24 @@ fn o1_scripts_whose_source_would_be_shown_are_refused() {
 }
 
 #[test]
+fn o1_source_is_shown_by_whoever_serves_the_files() {
+    let config = |files: bool| {
+        format!(
+            "[site]\ndirectory = \".\"\n[[site.cgi]]\npath = \"/run\"\ndirectory = \"scripts\"\n\
+             [[site.fastcgi]]\npath = \"/\"\ndirectory = \".\"\naddress = \"127.0.0.1:1\"\nfiles = {files}\n"
+        )
+    };
+    // FastCGI has all other paths, and nothing is left for the site; unless it serves files, too.
+    for (files, refused) in [(false, false), (true, true)] {
+        let dir = dir(&config(files));
+        let output = run_to_the_end(coracle().args(["check", "--config"]).arg(dir.file("c.toml")));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(told.contains("would show their source at /scripts/"), refused, "{told}");
+        assert_eq!(output.status.success(), !refused, "{told}");
+    }
+}
+
+#[test]
 fn o1_mistakes_in_tables_of_scripts_are_told() {
     for (text, expected) in [
         ("[[site.cgi]]\npath = \"/a\"", "1:1: the key `directory` is missing here"),

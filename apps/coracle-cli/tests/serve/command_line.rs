@@ -1,6 +1,6 @@
 //! The command line of `serve`: what it takes, and what it says to what it does not.
 
-use crate::client::{Dir, get, serve, serve_dir};
+use crate::client::{Dir, command, get, serve, serve_dir};
 use crate::program::{Program, coracle, run_to_the_end};
 use std::net::TcpListener;
 
@@ -97,6 +97,20 @@ fn q1_what_makes_no_sense_is_an_error_that_says_so() {
             1,
             "coracle: --cache-control: cannot send the header".into(),
         ),
+        (
+            "--cgi-dir tools=scripts".into(),
+            2,
+            "\"tools\" is no path, which begins with a slash, and \"tools=scripts\" is no directory: write \
+             it as /tools=DIR or DIR"
+                .into(),
+        ),
+        (
+            "--cgi-dir /tools=".into(),
+            2,
+            "there is no directory behind the `=`: write it as /tools=DIR".into(),
+        ),
+        ("--cgi-dir=".into(), 2, "there is no directory: write it as DIR or /tools=DIR".into()),
+        ("--cgi-dir /a%62=x".into(), 2, "is no path without escapes: write it as /tools=DIR".into()),
         ("--listen nowhere".into(), 1, "cannot read \"nowhere\" as an address".into()),
         ("--lisen :80".into(), 2, "a similar argument exists: '--listen'".into()),
     ] {
@@ -159,5 +173,22 @@ fn q1_configuration_among_the_files_is_warned_of() {
         assert_eq!(get(&server, "/none").status, 404);
         let log = String::from_utf8_lossy(&server.end().stderr).into_owned();
         assert_eq!(log.contains("which is served: everybody can read it"), warned, "{log}");
+    }
+}
+
+#[test]
+fn q1_configuration_beside_files_that_nobody_is_shown_is_not_warned_of() {
+    let gateway =
+        "[[site.fastcgi]]\npath = \"/\"\ndirectory = \"php\"\naddress = \"127.0.0.1:1\"\n";
+    let proxy = "[[proxy]]\npath = \"/\"\nto = [\"http://127.0.0.1:1\"]\n";
+    let in_php = "[[site.fastcgi]]\npath = \"/\"\ndirectory = \".\"\naddress = \"127.0.0.1:1\"\n";
+    let shown = format!("{in_php}files = true\n");
+    for (config, warned) in [(gateway, false), (proxy, false), (in_php, false), (&shown, true)] {
+        let dir = Dir::with(&[("coracle.toml", config), ("php/index.php", "")]);
+        let config_file = dir.file("coracle.toml");
+        let mut command = command("epoll", &["--config", config_file.to_str().unwrap()]);
+        command.current_dir(dir.path());
+        let log = String::from_utf8_lossy(&Program::run(command).end().stderr).into_owned();
+        assert_eq!(log.contains("which is served: everybody can read it"), warned, "{config}{log}");
     }
 }

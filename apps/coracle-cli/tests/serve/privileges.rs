@@ -211,6 +211,69 @@ fn q5_key_that_only_root_may_read_is_told_of_at_the_start() {
 }
 
 #[test]
+fn q5_directory_that_the_user_cannot_enter_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let dir = files();
+    let mode = |name: &str, mode| {
+        fs::set_permissions(dir.file(name), Permissions::from_mode(mode)).unwrap();
+    };
+    let config = "listen = [\"127.0.0.1:0\"]\nuser = \"nobody\"\n[site]\ndirectory = \"old\"\n";
+    dir.write("coracle.toml", config);
+    let (program, config) = (program_in(&dir), dir.file("coracle.toml"));
+    let commands: [&[&str]; 3] = [&["check"], &["serve"], &["serve", "--processes", "1"]];
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.env_remove("CORACLE_BACKEND").args(arguments).arg("--config").arg(&config);
+        command
+    };
+    let refused = |told: &str| {
+        for arguments in commands {
+            let output = run_to_the_end(&mut run(arguments));
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(said.contains(told), "{arguments:?}: {said}");
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        }
+    };
+    mode("old", 0o700);
+    refused("the user \"nobody\" cannot enter ");
+    mode("old", 0o711);
+    let listing = fs::read_to_string(&config).unwrap() + "listing = true\n";
+    dir.write("listing.toml", &listing);
+    let mut command = Command::new(&program);
+    let output = run_to_the_end(command.args(["check", "--config"]).arg(dir.file("listing.toml")));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the user \"nobody\" cannot list and enter "), "{said}");
+    // A page that cannot be read is one of many.
+    let warning = "old/index.html: Permission denied";
+    for (bits, warned) in [(0o600, true), (0o644, false)] {
+        mode("old/index.html", bits);
+        let output = run_to_the_end(&mut run(&["check"]));
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(output.status.success() && said.contains("is fine"), "{said}");
+        assert_eq!(said.contains(warning), warned, "{said}");
+        let log = dir.file("log/err");
+        let server = Program::run(under(logging_to(&log), &run(&["serve"])));
+        assert_eq!(get(&server, "/").status == 200, !warned);
+        let said = fs::read_to_string(&log).unwrap();
+        assert_eq!(said.contains(warning), warned, "{said}");
+        // What cannot be served is not taken later, either.
+        if !warned {
+            mode("new", 0o700);
+            dir.write("coracle.toml", listing.replace("old", "new"));
+            server.signal(Signal::HUP);
+            eventually("it is refused", || {
+                let said = fs::read_to_string(&log).unwrap();
+                said.contains("the old one stays") && said.contains("cannot list and enter ")
+            });
+            assert_eq!(get(&server, "/").text(), "old");
+        }
+        assert!(server.end().status.success());
+    }
+}
+
+#[test]
 fn q5_user_that_is_not_there_is_told() {
     let dir = Dir::with(&[("c.toml", "user = \"no-such-user\"\n")]);
     let check = run_to_the_end(coracle().args(["check", "--config"]).arg(dir.file("c.toml")));

@@ -62,6 +62,8 @@ pub(crate) fn j15_upstreams_by_https_are_who_they_should_be(backend: &str) {
     let other = get(&front, "/other");
     assert_eq!(other.status, 502);
     assert_eq!(other.text(), "the server behind this one cannot be reached\n");
+    let log = String::from_utf8_lossy(&front.end().stderr).into_owned();
+    assert!(log.contains("say so by `roots` of the proxy in coracle.toml"), "{log}");
 }
 
 #[test]
@@ -73,7 +75,10 @@ fn q1_mistakes_about_proxies_are_told() {
             "[[proxy]]\npath = \"/a\"\nto = []",
             "3:6: a proxy needs a server: to = [\"http://127.0.0.1:9000\"]",
         ),
-        ("[[proxy]]\npath = \"/a\"\nto = [\"b:80\"]", "3:7: b:80: it is no URL"),
+        (
+            "[[proxy]]\npath = \"/a\"\nto = [\"b:80\"]",
+            "3:7: \"b:80\": it is no URL: write http://HOST:PORT/PATH or https://HOST/PATH",
+        ),
         (
             "[[proxy]]\npath = \"/a\"\nto = [\"http://b\"]\nbalance = \"fair\"",
             "4:11: unknown value `fair`",
@@ -101,7 +106,7 @@ fn q1_mistakes_about_proxies_are_told() {
     for (argument, told) in [
         ("/a", "write it as /api=http://127.0.0.1:9000"),
         ("a=http://b", "a path begins with a slash"),
-        ("/a=b", "it is no URL"),
+        ("/a=b", "--proxy /a=b: \"b\": it is no URL: write http://HOST:PORT/PATH or https://"),
     ] {
         let output = run_to_the_end(coracle().args(["serve", "--proxy", argument]));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -203,10 +203,24 @@ pub(crate) fn m2_hosts_have_their_certificates_and_clients_theirs(backend: &str)
     dir.write("coracle.toml", config.replace("\"allow\"", "\"require\""));
     let server = serve(backend, &["--config", &path(&dir, "coracle.toml")]);
     assert!(!curl(&server, "a.example", &["--cacert", &trust], "/").status.success());
+    let refused = |server: Program, why: &str| {
+        let output = server.end();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut lines = said.lines().filter(|line| line.contains("a client is not let in: "));
+        let line = lines.next().unwrap_or_else(|| panic!("nothing is said: {said}"));
+        assert!(line.contains(why) && line.contains(" peer=127.0.0.1:"), "{line}");
+        assert!(output.status.success());
+    };
     let (certificate, key) = (path(&dir, "ahab.pem"), path(&dir, "ahab.key"));
     let named = ["--cacert", &trust, "--cert", &certificate, "--key", &key];
     assert_eq!(text(&curl(&server, "a.example", &named, "/")), "<h1>ahoy</h1>");
-    assert!(server.end().status.success());
+    refused(server, "the client shows no certificate, and has to");
+    // One whom somebody else has signed.
+    let server = serve(backend, &["--config", &path(&dir, "coracle.toml")]);
+    let (certificate, key) = (path(&dir, "b.pem"), path(&dir, "b.key"));
+    let stranger = ["--cacert", &trust, "--cert", &certificate, "--key", &key];
+    assert!(!curl(&server, "a.example", &stranger, "/").status.success());
+    refused(server, "nobody who is trusted has signed it: whom to trust is said by `client_roots`");
 }
 
 pub(crate) fn m3_sighup_reads_certificates_again(backend: &str) {
@@ -327,6 +341,8 @@ pub(crate) fn m2_check_says_what_is_wrong_with_a_file(_backend: &str) {
     dir.write("wrong-password", "guess\n");
     openssl(&dir, "x509 -in a.pem -outform der -out a.der");
     openssl(&dir, "x509 -req -in c.csr -CA root.pem -CAkey root.key -days -1 -out expired.pem");
+    // Whatever version it has, which depends on who has made it.
+    openssl(&dir, "x509 -req -in c.csr -CA root.pem -CAkey root.key -days 30 -out version1.pem");
     assert!(check(&dir, "certificate = \"chain.pem\"\nkey = \"c.key\"\n").0);
     let encrypted = "certificate = \"a.pem\"\nkey = \"encrypted.key\"\n";
     let (fine, said) = check(&dir, &format!("{encrypted}key_password_file = \"password\"\n"));
@@ -348,10 +364,22 @@ pub(crate) fn m2_check_says_what_is_wrong_with_a_file(_backend: &str) {
             "certificate = \"strangers.pem\"\nkey = \"c.key\"\n",
             "in the wrong order: number 1 was signed by CN=root",
         ),
-        (encrypted, "the key is encrypted: give its password"),
+        (
+            encrypted,
+            "encrypted.key: the key is encrypted: name the file with its password, by key_password_file in \
+             the configuration or --tls-key-password-file on the command line",
+        ),
         (&wrong_password, "cannot be decrypted: is it this password?"),
         ("certificate = \"a.der\"\nkey = \"a.key\"\n", "it is DER, and PEM is wanted"),
-        ("certificate = \"expired.pem\"\nkey = \"c.key\"\n", "CN=c.example has expired"),
+        (
+            "certificate = \"expired.pem\"\nkey = \"c.key\"\n",
+            "expired.pem: the certificate of CN=c.example has expired ",
+        ),
+        ("certificate = \"expired.pem\"\nkey = \"c.key\"\n", " ago, on 20"),
+        (
+            "certificate = \"version1.pem\"\nkey = \"a.key\"\n",
+            "a.key: the key does not belong to the certificate (CN=c.example): take the key with which",
+        ),
         ("", "there is no certificate"),
         ("self_signed = true\nclient_roots = \"a.key\"\n", "no certificate"),
         ("self_signed = true\nredirect = [\"nowhere\"]\n", "nowhere"),

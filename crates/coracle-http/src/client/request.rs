@@ -327,7 +327,7 @@ impl RequestBuilder {
     /// Asks, and asks again if that may help.
     fn ask(&mut self) -> io::Result<Answer> {
         let Some(url) = self.url.clone() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no URL"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no URL to ask for"));
         };
         let place = url.place(self.at.as_ref());
         let settings = self.client.settings().clone();

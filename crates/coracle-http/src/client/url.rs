@@ -26,11 +26,12 @@ impl Url {
     /// # Errors
     /// `InvalidInput`: it is no such URL.
     pub(crate) fn parse(url: &str) -> io::Result<Url> {
-        let wrong = |why: &str| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", url.escape_debug()))
-        };
+        let wrong =
+            |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{url:?}: {why}"));
         let begin = url.split('#').next().unwrap_or_default(); // the rest is not the server's business
-        let (scheme, rest) = begin.split_once("://").ok_or_else(|| wrong("it is no URL"))?;
+        let Some((scheme, rest)) = begin.split_once("://") else {
+            return Err(wrong("it is no URL: write http://HOST:PORT/PATH or https://HOST/PATH"));
+        };
         let (secure, usual) = match scheme.to_ascii_lowercase().as_str() {
             "http" => (false, 80),
             "https" => (true, 443),
@@ -42,16 +43,16 @@ impl Url {
             return Err(wrong("it names a user: say that by basic_auth"));
         }
         if crate::h1::target::check_host(authority.as_bytes()).is_err() {
-            return Err(wrong("its host is not one"));
+            return Err(wrong("what is behind :// is no host: write http://HOST:PORT/PATH"));
         }
         let (name, port) = match authority.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => {
-                (name, port.parse().map_err(|_| wrong("its port is no number"))?)
+                (name, port.parse().map_err(|_| wrong("its port is no number up to 65535"))?)
             }
             _ => (authority, usual),
         };
         if port == 0 {
-            return Err(wrong("its port is none"));
+            return Err(wrong("its port is 0, which is none"));
         }
         let name = name.to_ascii_lowercase();
         let host = if port == usual { name.clone() } else { format!("{name}:{port}") };
@@ -181,6 +182,22 @@ mod tests {
             } else {
                 assert_eq!(kind.unwrap(), "http://a/%5C@b/x"); // never the host b
             }
+        }
+    }
+
+    #[test]
+    fn j12_what_is_no_url_is_told_with_what_is_wanted() {
+        for (url, told) in [
+            ("", "\"\": it is no URL: write http://HOST:PORT/PATH or https://HOST/PATH"),
+            ("b:80", "\"b:80\": it is no URL: write http://HOST:PORT/PATH or https://HOST/PATH"),
+            ("ftp://b/", "\"ftp://b/\": a URL begins with http:// or https://"),
+            (
+                "http:///b",
+                "\"http:///b\": what is behind :// is no host: write http://HOST:PORT/PATH",
+            ),
+            ("http://b:0/", "\"http://b:0/\": its port is 0, which is none"),
+        ] {
+            assert_eq!(Url::parse(url).map(drop).unwrap_err().to_string(), told);
         }
     }
 

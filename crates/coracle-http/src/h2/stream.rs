@@ -343,7 +343,9 @@ impl Stream {
             return;
         }
         let mut out = Outlet::new(self, len);
-        let written = catch_unwind(AssertUnwindSafe(|| writer(&mut BodyWriter::new(&mut out))));
+        let stopping = Some(&self.conn.site.stopping);
+        let write = || writer(&mut BodyWriter::of(stopping, &mut out));
+        let written = catch_unwind(AssertUnwindSafe(write));
         let written = written.unwrap_or_else(|_| {
             self.conn.site.stats.count_panic();
             Err(io::Error::other("it panicked"))

@@ -186,8 +186,9 @@ fn counting(mut written: Written, writer: crate::body::Writer) -> crate::body::W
     }
     Box::new(move |out| {
         let written = &mut written; // all of it, so that it is dropped at the end
+        let stopping = out.stopping();
         let mut out = Counting(out, &mut written.bytes);
-        writer(&mut BodyWriter::new(&mut out))
+        writer(&mut BodyWriter::of(stopping, &mut out))
     })
 }
 

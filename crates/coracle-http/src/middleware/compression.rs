@@ -235,8 +235,9 @@ fn whole(coding: Coding, bytes: Bytes) -> Result<Body, Body> {
 }
 
 fn stream(coding: Coding, writer: crate::body::Writer, out: &mut BodyWriter<'_>) -> io::Result<()> {
+    let stopping = out.stopping();
     let mut encoder = Encoder::new(coding, out)?;
-    writer(&mut BodyWriter::new(&mut encoder))?;
+    writer(&mut BodyWriter::of(stopping, &mut encoder))?;
     encoder.finish()
 }
 

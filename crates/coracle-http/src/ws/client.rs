@@ -74,25 +74,28 @@ impl Client {
     /// # Errors
     /// `InvalidInput`: it is no such URL.
     pub fn new(url: &str) -> io::Result<Client> {
-        let wrong = |why: &str| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", url.escape_debug()))
-        };
+        let wrong =
+            |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{url:?}: {why}"));
         if url.contains('#') {
             return Err(wrong("the URL of a WebSocket has no fragment (#)"));
         }
-        let uri: http::Uri = url.parse().map_err(|_| wrong("it is no URL"))?;
+        const NO_URL: &str = "it is no URL: write ws://HOST:PORT/PATH or wss://HOST/PATH";
+        let uri: http::Uri = url.parse().map_err(|_| wrong(NO_URL))?;
         let (tls, usual) = match uri.scheme_str() {
             Some("ws") => (false, 80),
             Some("wss") => (true, 443),
-            _ => return Err(wrong("the URL of a WebSocket begins with ws:// or wss://")),
+            Some(_) => return Err(wrong("the URL of a WebSocket begins with ws:// or wss://")),
+            None => return Err(wrong(NO_URL)),
         };
         let Some(authority) = uri.authority().filter(|it| !it.as_str().contains('@')) else {
-            return Err(wrong("it names no host, or a user"));
+            return Err(wrong("it names no host, or a user: write ws://HOST/PATH"));
         };
         let port = match authority.port() {
-            Some(port) => port.as_str().parse().map_err(|_| wrong("its port is no number"))?,
+            Some(port) => {
+                port.as_str().parse().map_err(|_| wrong("its port is no number up to 65535"))?
+            }
             None if authority.as_str() != authority.host() => {
-                return Err(wrong("its port is none"));
+                return Err(wrong("there is no port behind its colon"));
             }
             None => usual,
         };
@@ -323,5 +326,23 @@ impl Layer for NoLayer {
 
     fn send(&mut self, _plain: &[u8], _wire: &mut Vec<u8>) -> io::Result<usize> {
         match *self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k4_what_is_no_url_is_told_with_what_is_wanted() {
+        for (url, told) in [
+            ("", "\"\": it is no URL: write ws://HOST:PORT/PATH or wss://HOST/PATH"),
+            ("b:80", "\"b:80\": it is no URL: write ws://HOST:PORT/PATH or wss://HOST/PATH"),
+            ("http://b/", "\"http://b/\": the URL of a WebSocket begins with ws:// or wss://"),
+            ("ws://b:/", "\"ws://b:/\": there is no port behind its colon"),
+            ("ws://b/#c", "\"ws://b/#c\": the URL of a WebSocket has no fragment (#)"),
+        ] {
+            assert_eq!(Client::new(url).map(drop).unwrap_err().to_string(), told);
+        }
     }
 }

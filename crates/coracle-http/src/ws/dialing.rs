@@ -186,7 +186,14 @@ impl<H: Handler> Protocol for Dialing<H> {
     }
 
     fn on_close(&mut self, reason: &Reason) {
-        let text = format!("the connection ended before there was an answer: {reason}");
-        let _ = self.answer.put(Err(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+        let (kind, text) = match reason {
+            // TLS has an opinion about the server, or the kernel about the connection.
+            Reason::Failed(error) => (error.kind(), error.to_string()),
+            _ => {
+                let text = format!("the connection ended before there was an answer: {reason}");
+                (io::ErrorKind::UnexpectedEof, text)
+            }
+        };
+        let _ = self.answer.put(Err(io::Error::new(kind, text)));
     }
 }

@@ -481,6 +481,7 @@ fn k4_client_talks_by_wss() {
                 })
             })
             .unwrap();
+        let stranger = client(&Identity::self_signed(["localhost"]).unwrap());
         let (client, port) = (client(&identity), address(&running).port());
         coracle_coro::run(move || {
             let asking = ws::Client::new(&format!("wss://localhost:{port}/"))?.tls(&client);
@@ -490,13 +491,18 @@ fn k4_client_talks_by_wss() {
                 assert!(ws.recv()? == Some(ws::Message::from(vec![1; size])));
             }
             ws.close(ws::CloseCode::NORMAL)?;
-            // Whom the system trusts is somebody else.
-            let asking = ws::Client::new(&format!("wss://localhost:{port}/"))?;
-            let error = asking
-                .at(SocketAddr::from(([127, 0, 0, 1], port)))
-                .connect()
-                .expect_err("no trust");
-            assert!(!error.to_string().is_empty());
+            // Whom the system trusts is somebody else; if it trusts nobody, that is told.
+            let refused = |asking: ws::Client| {
+                let at = SocketAddr::from(([127, 0, 0, 1], port));
+                asking.at(at).connect().expect_err("no trust")
+            };
+            let asking = || ws::Client::new(&format!("wss://localhost:{port}/"));
+            let kind = refused(asking()?).kind();
+            assert!(matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::NotFound), "{kind}");
+            // As https says it.
+            let error = refused(asking()?.tls(&stranger));
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+            assert!(error.to_string().contains("nobody who is trusted has signed it"), "{error}");
             io::Result::Ok(())
         })
         .unwrap();

@@ -255,6 +255,14 @@ pub(crate) fn i9_layer_that_fails_says_so_and_ends_the_connection(h: &Harness) {
     assert_eq!(pair.over(), ["open", "close: failed: a bad handshake"]);
 }
 
+pub(crate) fn i9_layer_that_fails_is_the_reason_though_the_peer_resets_then(h: &Harness) {
+    let pair = layered(h, Settings::default(), Handshake::default(), echo);
+    pair.send(b"nonsense\nahoy");
+    assert_eq!(pair.receive(7), "hello\na", "it has failed");
+    pair.close(); // with unread bytes: a reset
+    assert_eq!(pair.over(), ["open", "close: failed: a bad handshake"]);
+}
+
 pub(crate) fn i9_what_came_before_an_error_is_shown(h: &Harness) {
     let pair = layered(h, Settings::default(), Frames::default(), echo);
     pair.send(&[frame(b"good"), vec![0xff; 100]].concat());

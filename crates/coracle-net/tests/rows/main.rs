@@ -189,6 +189,7 @@ suite! {
             i9_pushed_in_the_middle_it_gets_what_was_not_read,
             i9_pushed_behind_output_that_waits_it_leaves_that_alone,
             i9_layer_that_fails_says_so_and_ends_the_connection,
+            i9_layer_that_fails_is_the_reason_though_the_peer_resets_then,
             i9_what_came_before_an_error_is_shown,
             i9_layer_that_fails_lets_nothing_out_that_was_meant_for_it,
             i9_layer_that_panics_ends_its_connection_only,
