@@ -23,6 +23,8 @@ struct Gateway {
     /// Without a slash at its end.
     path: String,
     directory: PathBuf,
+    /// Whether other files of the directory are served, too.
+    shows_files: bool,
     kind: Kind,
 }
 
@@ -36,17 +38,22 @@ impl Gateways {
     /// A directory of scripts, from the command line.
     pub(super) fn add_cgi(&mut self, path: &str, directory: &Path) -> io::Result<()> {
         let cgi = Cgi::new(directory)?;
-        self.add(path, directory, |path| Kind::Cgi(mounted(path, cgi, Cgi::mounted_at)));
+        self.add(path, directory, false, |path| Kind::Cgi(mounted(path, cgi, Cgi::mounted_at)));
         Ok(())
     }
 
     /// One in the place of another at the same path.
-    fn add(&mut self, path: &str, directory: &Path, kind: impl FnOnce(&str) -> Kind) {
+    fn add(
+        &mut self,
+        path: &str,
+        directory: &Path,
+        shows_files: bool,
+        kind: impl FnOnce(&str) -> Kind,
+    ) {
         let path = path.trim_end_matches('/');
         self.0.retain(|other| other.path != path);
-        let gateway =
-            Gateway { path: path.to_owned(), directory: directory.to_owned(), kind: kind(path) };
-        self.0.push(gateway);
+        let (kind, directory) = (kind(path), directory.to_owned());
+        self.0.push(Gateway { path: path.to_owned(), directory, shows_files, kind });
         self.0.sort_by_key(|gateway| std::cmp::Reverse(gateway.path.len()));
     }
 
@@ -72,6 +79,15 @@ impl Gateways {
             Kind::Cgi(cgi) => cgi.plan(req),
             Kind::FastCgi(server) => server.plan(req),
         })
+    }
+
+    /// The directories whose files are served, beside those scripts, and below which path: that of the site, if
+    /// something is left for it, and those of gateways that serve files, too.
+    pub(super) fn published<'a>(&'a self, site: &'a Path) -> Vec<(&'a str, &'a Path)> {
+        let leave_nothing = self.0.iter().any(|gateway| gateway.path.is_empty());
+        let site = (!leave_nothing).then_some(("", site));
+        let own = self.0.iter().filter(|gateway| gateway.shows_files);
+        site.into_iter().chain(own.map(|it| (it.path.as_str(), it.directory.as_path()))).collect()
     }
 
     /// The first whose scripts the files of the site would show, by another path; and which.
@@ -118,7 +134,7 @@ pub(super) fn read(site: &config::Site, mistakes: &mut Mistakes, base: &Path) ->
                     cgi = cgi.variable(name.get_ref(), value);
                 }
                 let kind = |path: &str| Kind::Cgi(mounted(path, cgi, Cgi::mounted_at));
-                gateways.add(table.path.get_ref(), &directory, kind);
+                gateways.add(table.path.get_ref(), &directory, false, kind);
             }
             Ok(_) => {}
         }
@@ -159,7 +175,7 @@ pub(super) fn read(site: &config::Site, mistakes: &mut Mistakes, base: &Path) ->
                 let kind = |path: &str| {
                     Kind::FastCgi(Box::new(mounted(path, server, FastCgi::mounted_at)))
                 };
-                gateways.add(path, &directory, kind);
+                gateways.add(path, &directory, table.files, kind);
             }
             Ok(_) => {}
         }

@@ -75,6 +75,7 @@ impl Reloader {
     fn try_reload(&mut self) -> Result<(), Refused> {
         let mut setup = Setup::load(&self.arguments)?;
         TlsSetup::keep_fixed(self.setup.tls.as_ref(), &mut setup.tls);
+        setup.refuse_published().map_err(Refused::Other)?; // what was kept has keys, too
         let log = match &self.log {
             Some(log) if self.setup.log == setup.log => Some(log.clone()),
             _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,

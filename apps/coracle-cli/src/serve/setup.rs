@@ -70,11 +70,22 @@ impl Setup {
         Ok(setup)
     }
 
+    /// All sites from which something is served.
+    pub(super) fn sites(&self) -> impl Iterator<Item = &SiteSetup> {
+        let has_rest = !self.proxies.iter().any(|proxy| proxy.path == "/");
+        let sites = self.site.iter().chain(self.hosts.iter().map(|(_, site)| site));
+        sites.filter(move |_| has_rest)
+    }
+
+    /// The directories whose files everybody can read.
+    pub(super) fn published(&self) -> impl Iterator<Item = &Path> {
+        self.sites().flat_map(SiteSetup::published)
+    }
+
     /// Fails if the key of a certificate is among the files that everybody can read.
     pub(super) fn refuse_published(&self) -> io::Result<()> {
         let Some(tls) = &self.tls else { return Ok(()) };
-        let sites = self.site.iter().chain(self.hosts.iter().map(|(_, site)| site));
-        for directory in sites.map(|site| &site.directory) {
+        for directory in self.published() {
             if let Some(secret) = tls.secret_in(directory) {
                 let (secret, directory) = (secret.display(), directory.display());
                 return Err(io::Error::new(

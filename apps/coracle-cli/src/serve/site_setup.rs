@@ -83,6 +83,11 @@ impl SiteSetup {
         }
     }
 
+    /// The directories whose files everybody can read.
+    pub(super) fn published(&self) -> impl Iterator<Item = &Path> {
+        self.gateways.published(&self.directory).into_iter().map(|(_, directory)| directory)
+    }
+
     fn set_error_page(&mut self, status: Status, page: String) {
         self.error_pages.retain(|(other, _)| *other != status);
         self.error_pages.push((status, page));
