@@ -141,9 +141,11 @@ impl Protocol for H2 {
             shared.calm(conn, &flood);
             return Ok(());
         }
-        shared.buffers.lend(input);
+        let is_lent = shared.buffers.lend(input);
         shared.run(conn);
-        shared.buffers.keep();
+        if is_lent {
+            shared.buffers.keep();
+        }
         Ok(())
     }
 
