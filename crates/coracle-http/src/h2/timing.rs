@@ -190,8 +190,12 @@ impl Shared {
             clock.note_deadline(stream.deadline());
         }
         if self.is_left(now, is_blocked) {
-            self.site.stats.count_timed_out();
-            return self.go_away(conn, "an answer was not taken in time");
+            if self.streams.borrow().is_empty() {
+                self.site.stats.count_timed_out();
+                return self.go_away(conn, "an answer was not taken in time");
+            }
+            self.end_gracefully(); // the others have their answers first
+            self.wake();
         }
         self.arm(conn);
     }
