@@ -42,14 +42,16 @@ pub(crate) fn j13_client_that_ends_its_side_gets_answers_that_wait_for_room(h: &
 
 /// It cannot open its window any more, so nothing is waited for.
 pub(crate) fn j13_client_that_ends_its_side_gets_what_its_window_lets_pass(h: &Harness) {
-    let client = Client::of(h, |_: &Request<'_>| vec![7; 10_000]);
-    hello(&client, 1_000);
-    client.send(get(1));
-    client.end();
-    let data = find(&client, |it| it.kind == kind::DATA).expect("a part of the answer");
-    assert_eq!(data.payload.len(), 1_000);
-    assert!(find(&client, |it| it.kind == kind::DATA).is_none());
-    assert_eq!(client.service.stats().timed_out, 0);
+    for len in [10_000, 200_000] {
+        let client = Client::of(h, move |_: &Request<'_>| vec![7; len]);
+        hello(&client, 1_000);
+        client.send(get(1));
+        client.end();
+        let data = find(&client, |it| it.kind == kind::DATA).expect("a part of the answer");
+        assert_eq!(data.payload.len(), 1_000);
+        assert!(find(&client, |it| it.kind == kind::DATA).is_none());
+        assert_eq!(client.service.stats().timed_out, 0);
+    }
 }
 
 /// It has all of its answer in our memory, and ends its side.
