@@ -192,8 +192,8 @@ impl Cgi {
     }
 
     /// How long a script may say nothing, 60 seconds unless set; its header has to be there in that time. That
-    /// begins anew with each piece of the body that it gets, and does not pass while the client is waited for. Then
-    /// it is ended, and the answer is 504, or cut off.
+    /// begins anew with each piece of the body that it gets, and does not pass while the client is waited for.
+    /// Then it is ended, and the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Cgi {
         self.timeout = timeout;

@@ -210,8 +210,8 @@ impl FastCgi {
     }
 
     /// How long the server may say nothing, 60 seconds unless set; a header has to be there in that time. That
-    /// begins anew with each piece of the body that it gets, and does not pass while the client is waited for. Then
-    /// the answer is 504, or cut off.
+    /// begins anew with each piece of the body that it gets, and does not pass while the client is waited for.
+    /// Then the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> FastCgi {
         self.timeout = timeout;

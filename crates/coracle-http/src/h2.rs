@@ -7,9 +7,9 @@
 //! ```
 //!
 //! To the app it is the same as HTTP/1: the same requests, answers, plans and limits. What is said about a
-//! connection there holds for a stream here: one that is refused, or too slow, is reset, and the others go on. Only
-//! the end of an answer, with which hyper is done, cannot be: nothing more is asked on its connection then, which is
-//! ended when the others are answered.
+//! connection there holds for a stream here: one that is refused, or too slow, is reset, and the others go on.
+//! Only the end of an answer, with which hyper is done, cannot be: nothing more is asked on its connection then,
+//! which is ended when the others are answered.
 //!
 //! Hyper's connection is a future. It is polled inside the callback that has brought bytes for it, with the bytes
 //! in the pipe, and what it writes is given to the connection when it returns: so a dozen requests that came

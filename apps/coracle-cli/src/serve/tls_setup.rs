@@ -182,8 +182,8 @@ impl TlsSetup {
         })
     }
 
-    /// The first file of a key or a password that is in this directory, or below it; or that is reached through it,
-    /// by links which might be followed for others, too.
+    /// The first file of a key or a password that is in this directory, or below it; or that is reached through
+    /// it, by links which might be followed for others, too.
     pub(super) fn secret_in(&self, directory: &Path) -> Option<&Path> {
         let directory = directory.canonicalize().ok()?;
         let is_inside =

@@ -33,8 +33,8 @@ pub(crate) trait Speaker: Read + 'static {
     fn name(&self) -> &str;
 }
 
-/// How long a script may say nothing. It is not late while the client is waited for, which has its own time for the
-/// body of the request; and its time begins anew with each piece that it is given.
+/// How long a script may say nothing. It is not late while the client is waited for, which has its own time for
+/// the body of the request; and its time begins anew with each piece that it is given.
 #[derive(Clone)]
 pub(crate) struct Patience {
     timeout: Duration,
@@ -251,8 +251,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// For how many seconds a script is waited for that says nothing and may be silent for a minute, and how much it
-    /// may run in all.
+    /// For how many seconds a script is waited for that says nothing, if it may be silent for a minute, and run
+    /// for `limit` in all.
     fn waited(limit: Option<Duration>, feed: fn(&Patience) -> io::Result<()>) -> u64 {
         let lp = Loop::builder().demux(Kernel::new(7).demux()).build().expect("a loop");
         let waited = run_on(&lp, move || {

@@ -50,8 +50,8 @@ impl Unsent {
         !self.is_empty() && now >= self.deadline.get()
     }
 
-    /// The client could not take any for so long, which is not its time; but it has no more in all than it may take
-    /// for the bytes `ahead` of them, and for as many as these of each who has a share in the connection.
+    /// The client could not take any for so long, which is not its time; but it has no more in all than it may
+    /// take for the bytes `ahead` of them, and for as many as these of each who has a share in the connection.
     pub(super) fn put_off(
         &self,
         blocked: Duration,

@@ -44,7 +44,8 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Bytes have come. True if they are lent, until [`keep`](Buffers::keep); else they are added to what was kept.
+    /// Bytes have come. True if they are lent, until [`keep`](Buffers::keep); else they are added to what was
+    /// kept.
     pub(super) fn lend(&self, bytes: &mut Buffer) -> bool {
         let mut input = self.input.borrow_mut();
         let is_lent = input.is_empty();
