@@ -192,7 +192,8 @@ impl Cgi {
     }
 
     /// How long a script may say nothing, 60 seconds unless set; its header has to be there in that time. That
-    /// begins anew with each piece of the body that it gets. Then it is ended, and the answer is 504, or cut off.
+    /// begins anew with each piece of the body that it gets, and does not pass while the client is waited for.
+    /// Then it is ended, and the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Cgi {
         self.timeout = timeout;
@@ -462,7 +463,7 @@ fn feed(
 ) -> io::Result<()> {
     let mut space = vec![0; PIECE_BYTES];
     loop {
-        match body.read(&mut space)? {
+        match patience.receive(|| body.read(&mut space))? {
             0 => return Ok(()),
             count => {
                 if stdin.write_all(&space[..count]).is_err() {

@@ -210,7 +210,8 @@ impl FastCgi {
     }
 
     /// How long the server may say nothing, 60 seconds unless set; a header has to be there in that time. That
-    /// begins anew with each piece of the body that it gets. Then the answer is 504, or cut off.
+    /// begins anew with each piece of the body that it gets, and does not pass while the client is waited for.
+    /// Then the answer is 504, or cut off.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> FastCgi {
         self.timeout = timeout;
@@ -556,7 +557,7 @@ fn feed(mut body: BodyReader<'static>, stream: &Stream, patience: &Patience) -> 
     let mut space = vec![0; PIECE_BYTES.min(CONTENT_BYTES)];
     let mut out = Vec::with_capacity(PIECE_BYTES + 16);
     loop {
-        let count = body.read(&mut space)?;
+        let count = patience.receive(|| body.read(&mut space))?;
         out.clear();
         record::stdin(&mut out, &space[..count]);
         if stream.write_all(&out).is_err() {

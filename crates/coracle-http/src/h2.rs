@@ -8,6 +8,8 @@
 //!
 //! To the app it is the same as HTTP/1: the same requests, answers, plans and limits. What is said about a
 //! connection there holds for a stream here: one that is refused, or too slow, is reset, and the others go on.
+//! Only the end of an answer, with which hyper is done, cannot be: nothing more is asked on its connection then,
+//! which is ended when the others are answered.
 //!
 //! Hyper's connection is a future. It is polled inside the callback that has brought bytes for it, with the bytes
 //! in the pipe, and what it writes is given to the connection when it returns: so a dozen requests that came
@@ -55,6 +57,9 @@ use std::task::{Context, Poll, Waker};
 /// How often it is polled at once because it woke itself; then others have their turn.
 const LIMIT_POLLS: u32 = 16;
 
+/// What has sent nothing in so many turns waits for the client.
+const TURNS: u32 = 3;
+
 /// The protocol, as the loop has it.
 pub(crate) struct H2(Rc<Shared>);
 
@@ -82,6 +87,8 @@ pub(crate) struct Shared {
     written: Cell<u64>,
     /// The client has sent everything.
     ended: Cell<bool>,
+    /// How often in a row nothing was sent since, though nobody is waited for but the client.
+    stuck: Cell<u32>,
     /// Hyper's connection is over, or the connection itself.
     over: Cell<bool>,
     paused: Cell<bool>,
@@ -106,6 +113,7 @@ impl H2 {
             requests: Cell::new(0),
             written: Cell::new(0),
             ended: Cell::new(false),
+            stuck: Cell::new(0),
             over: Cell::new(false),
             paused: Cell::new(false),
             clock: Clock::new(now),
@@ -141,9 +149,11 @@ impl Protocol for H2 {
             shared.calm(conn, &flood);
             return Ok(());
         }
-        shared.buffers.lend(input);
+        let is_lent = shared.buffers.lend(input);
         shared.run(conn);
-        shared.buffers.keep();
+        if is_lent {
+            shared.buffers.keep();
+        }
         Ok(())
     }
 
@@ -251,7 +261,7 @@ impl Shared {
                 Polled::Over => return self.close(conn),
                 Polled::Again => {}
                 Polled::Pending if !full && self.buffers.take_refused() => {}
-                Polled::Pending if self.has_ended() && !self.buffers.end() => {}
+                Polled::Pending if self.has_ended(written) && !self.buffers.end() => {}
                 Polled::Pending => {
                     self.pause_or_resume(conn);
                     return self.arm(conn);
@@ -285,11 +295,23 @@ impl Shared {
     }
 
     /// Whether the client has sent everything, and has its answers as far as its windows reach: it cannot move
-    /// them any more.
-    fn has_ended(&self) -> bool {
+    /// them any more. So much was written just now.
+    fn has_ended(&self, written: usize) -> bool {
         let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
-        let is_answered = self.streams.borrow().is_empty() && !self.buffers.is_refused();
-        self.ended.get() && is_looked_at && is_answered
+        if !self.ended.get() || !is_looked_at || self.buffers.is_refused() {
+            return false;
+        }
+        let streams = self.streams.borrow();
+        let wait = streams.iter().all(|stream| stream.download.unsent().is_some());
+        if streams.is_empty() || !wait {
+            return wait;
+        }
+        // Perhaps they wait for windows, or perhaps for the turn of their tasks, which they have meanwhile.
+        self.stuck.set(if written == 0 { self.stuck.get() + 1 } else { 0 });
+        if self.stuck.get() < TURNS {
+            self.wake();
+        }
+        self.stuck.get() >= TURNS
     }
 
     /// Whether hyper has something to answer, or to send.

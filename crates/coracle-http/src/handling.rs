@@ -175,6 +175,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     reset_on_close(true);
     let mut buffer = Vec::with_capacity(PIECE_BYTES + 512);
     buffer.extend_from_slice(head.as_slice());
+    drop(head); // what follows may take long
     let mut out = Outlet {
         shared,
         buffer,

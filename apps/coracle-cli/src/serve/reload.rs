@@ -77,6 +77,7 @@ impl Reloader {
         let mut setup = Setup::load(&self.arguments)?;
         readable::check(&setup).map_err(Refused::Other)?;
         TlsSetup::keep_fixed(self.setup.tls.as_ref(), &mut setup.tls);
+        setup.refuse_published().map_err(Refused::Other)?; // what was kept has keys, too
         let log = match &self.log {
             Some(log) if self.setup.log == setup.log => Some(log.clone()),
             _ => setup.log.as_ref().map(whole::open_log).transpose().map_err(Refused::Other)?,

@@ -151,8 +151,9 @@ impl TlsSetup {
             (setup, None) => return Ok(setup),
         };
         setup.self_signed = arguments.self_signed;
+        // Those of the file are secrets, though others are used now.
         let secrets = [arguments.tls_key.as_deref(), password];
-        setup.secrets = secrets.into_iter().flatten().map(Path::to_owned).collect();
+        setup.secrets.extend(secrets.into_iter().flatten().map(Path::to_owned));
         if !arguments.tls_redirect.is_empty() {
             setup.redirect.clone_from(&arguments.tls_redirect);
         }
@@ -181,11 +182,17 @@ impl TlsSetup {
         })
     }
 
-    /// The first file of a key or a password that is in this directory, or below it.
+    /// The first file of a key or a password that is in this directory, or below it; or that is reached through
+    /// it, by links which might be followed for others, too.
     pub(super) fn secret_in(&self, directory: &Path) -> Option<&Path> {
         let directory = directory.canonicalize().ok()?;
-        let is_there =
-            |file: &&PathBuf| file.canonicalize().is_ok_and(|file| file.starts_with(&directory));
+        let is_inside =
+            |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&directory));
+        let is_there = |file: &&PathBuf| {
+            let Ok(file) = std::path::absolute(file) else { return false };
+            // What is before `..` was left again.
+            file.ancestors().take_while(|path| path.file_name().is_some()).any(is_inside)
+        };
         self.secrets.iter().find(is_there).map(PathBuf::as_path)
     }
 

@@ -117,6 +117,7 @@ macro_rules! suite {
                 m2_key_among_the_files_is_not_served,
                 m3_sighup_reads_certificates_again,
                 m3_port_of_the_redirect_is_never_served_in_clear,
+                m3_key_that_is_kept_is_not_served,
                 m5_self_signed_certificate_is_made,
             }
             stop::{

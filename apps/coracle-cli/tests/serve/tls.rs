@@ -306,9 +306,14 @@ pub(crate) fn m3_port_of_the_redirect_is_never_served_in_clear(backend: &str) {
     assert!(server.end().status.success());
 }
 
-/// What `coracle check` says.
+/// What `coracle check` says of a site with these lines for TLS.
 fn check(dir: &Dir, tls: &str) -> (bool, String) {
     dir.write("coracle.toml", format!("[site]\ndirectory = \"site\"\n[tls]\n{tls}"));
+    checked(dir)
+}
+
+/// Whether it finds the file fine, and what it says.
+fn checked(dir: &Dir) -> (bool, String) {
     let mut check = Command::new(env!("CARGO_BIN_EXE_coracle"));
     let output = check.args(["check", "--config", &path(dir, "coracle.toml")]).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -424,4 +429,53 @@ pub(crate) fn m2_key_among_the_files_is_not_served(backend: &str) {
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
     }
+    // Beside scripts, behind a link, or not used any more: each is among the files.
+    dir.write("app/a.key", fs::read(dir.file("a.key")).unwrap());
+    std::os::unix::fs::symlink("../a.key", dir.file("site/link.key")).unwrap();
+    std::os::unix::fs::symlink("../keys", dir.file("site/keys")).unwrap();
+    dir.write("keys/a.key", fs::read(dir.file("a.key")).unwrap());
+    let scripts =
+        "[[site.fastcgi]]\npath = \"/app\"\naddress = \"127.0.0.1:9\"\ndirectory = \"app\"\n";
+    let with_files = format!("{scripts}files = true\n");
+    for (table, key, is_secret) in [
+        (&*with_files, "app/a.key", false),
+        (scripts, "app/a.key", true),
+        ("symlinks = \"anywhere\"\n", "site/link.key", false),
+        ("symlinks = \"anywhere\"\n", "site/keys/a.key", false),
+        ("symlinks = \"anywhere\"\n", "site/../a.key", true),
+    ] {
+        dir.write(
+            "coracle.toml",
+            format!(
+                "[site]\ndirectory = \"site\"\n{table}[tls]\ncertificate = \"a.pem\"\nkey = \"{key}\"\n"
+            ),
+        );
+        let (fine, said) = checked(&dir);
+        assert_eq!((fine, said.contains(why)), (is_secret, !is_secret), "{table}{key}: {said}");
+    }
+    let mut serving = command(backend, &["--config", &config, "--self-signed"]);
+    let output = serving.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(why), "{said}");
+}
+
+/// What is kept of TLS, though the file does not name it any more, has its key.
+pub(crate) fn m3_key_that_is_kept_is_not_served(backend: &str) {
+    if !has("curl") || !has("openssl") {
+        return;
+    }
+    let dir = site();
+    let tls = "[tls]\ncertificate = \"a.pem\"\nkey = \"a.key\"\n";
+    dir.write("coracle.toml", format!("[site]\ndirectory = \"site\"\n{tls}"));
+    let log = dir.file("log");
+    let command = command(backend, &["--config", &path(&dir, "coracle.toml")]);
+    let server = Program::run(under(logging_to(&log), &command));
+    dir.write("coracle.toml", "[site]\ndirectory = \".\"\n");
+    server.signal(Signal::HUP);
+    let logged = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
+    eventually("it is refused", || logged("the old one stays"));
+    assert!(logged("a.key is in "));
+    let output = curl(&server, "a.example", &["--cacert", &path(&dir, "a.pem")], "/a.key");
+    assert!(!text(&output).contains("PRIVATE KEY"));
+    assert!(server.end().status.success());
 }

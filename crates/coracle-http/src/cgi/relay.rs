@@ -33,44 +33,66 @@ pub(crate) trait Speaker: Read + 'static {
     fn name(&self) -> &str;
 }
 
-/// How long a script may say nothing. While it is given the body of the request, which takes as long as the client
-/// does, its time begins anew with each piece.
+/// How long a script may say nothing. It is not late while the client is waited for, which has its own time for
+/// the body of the request; and its time begins anew with each piece that it is given.
 #[derive(Clone)]
 pub(crate) struct Patience {
     timeout: Duration,
-    /// When it was given the last piece.
-    fed: Rc<Cell<Instant>>,
+    feeding: Rc<Feeding>,
+}
+
+/// How far the body is that a script is given.
+struct Feeding {
+    /// When the last piece has come, or was given to it.
+    fed: Cell<Instant>,
+    /// The client is waited for.
+    receives: Cell<bool>,
 }
 
 impl Patience {
     pub(crate) fn new(timeout: Duration) -> Patience {
-        Patience { timeout: timeout.min(LONGEST), fed: Rc::new(Cell::new(now())) }
+        let feeding = Feeding { fed: Cell::new(now()), receives: Cell::new(false) };
+        Patience { timeout: timeout.min(LONGEST), feeding: Rc::new(feeding) }
+    }
+
+    /// Waits for the next piece from the client.
+    pub(crate) fn receive<T>(&self, read: impl FnOnce() -> T) -> T {
+        self.feeding.receives.set(true);
+        let piece = read();
+        self.feeding.receives.set(false);
+        self.feed();
+        piece
     }
 
     /// It was given a piece.
     pub(crate) fn feed(&self) {
-        self.fed.set(now());
+        self.feeding.fed.set(now());
     }
 
     /// Waits for something that it says, and no longer than until `limit`.
     ///
     /// # Errors
-    /// `TimedOut`; those of `wait`, which is called again if more was fed meanwhile.
+    /// `TimedOut`; those of `wait`, which is called again if it was not the script that was waited for meanwhile.
     pub(crate) fn wait<T>(
         &self,
         limit: Option<Instant>,
         mut wait: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let begin = now();
+        let mut since = now();
         loop {
-            let since = begin.max(self.fed.get());
+            since = since.max(self.feeding.fed.get());
             let due = since + self.timeout;
             let waited =
                 coracle_coro::deadline(limit.map_or(due, |limit| due.min(limit)), &mut wait);
             let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-            let has_more_time = self.fed.get() > since && limit.is_none_or(|limit| now() < limit);
-            if !(waited.as_ref().is_err_and(is_late) && has_more_time) {
+            let is_ours = now() >= due && limit.is_none_or(|limit| now() < limit);
+            if !(waited.as_ref().is_err_and(is_late) && is_ours) {
                 return waited;
+            }
+            match self.feeding.receives.get() {
+                true => since = now(),
+                false if self.feeding.fed.get() > since => {}
+                false => return waited,
             }
         }
     }
@@ -218,4 +240,52 @@ fn relay(
         tracing::warn!(script = script.name(), "it says more than its Content-Length");
     }
     script.finish().or_else(|error| if left == 0 { Ok(()) } else { Err(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_coro::{park, run_on, sleep, spawn};
+    use coracle_loop::Loop;
+    use coracle_loop::demux::sim::Kernel;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// For how many seconds a script is waited for that says nothing, if it may be silent for a minute, and run
+    /// for `limit` in all.
+    fn waited(limit: Option<Duration>, feed: fn(&Patience) -> io::Result<()>) -> u64 {
+        let lp = Loop::builder().demux(Kernel::new(7).demux()).build().expect("a loop");
+        let waited = run_on(&lp, move || {
+            let (patience, begin) = (Patience::new(60 * SECOND), now());
+            let fed = patience.clone();
+            drop(spawn(move || feed(&fed)));
+            let limit = limit.map(|limit| begin + limit);
+            // As the header is, and in it each piece.
+            let waited = patience.wait(None, || patience.wait(limit, park));
+            assert_eq!(waited.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+            Ok::<_, io::Error>(now() - begin)
+        });
+        waited.expect("a run").as_secs()
+    }
+
+    #[test]
+    fn o1_time_of_a_script_does_not_pass_while_its_client_is_waited_for() {
+        assert_eq!(waited(None, |_| Ok(())), 60);
+        assert_eq!(waited(None, |patience| patience.receive(|| sleep(290 * SECOND))), 350);
+        // Each piece begins it anew; and one that it does not take is its own time.
+        let pieces = |patience: &Patience| {
+            for _ in 0..3 {
+                patience.receive(|| sleep(30 * SECOND))?;
+                sleep(50 * SECOND)?;
+                patience.feed();
+            }
+            patience.receive(|| ());
+            sleep(1000 * SECOND)
+        };
+        assert_eq!(waited(None, pieces), 3 * 80 + 60);
+        for limit in [100, 120, 130] {
+            let endless = |patience: &Patience| patience.receive(|| sleep(1000 * SECOND));
+            assert_eq!(waited(Some(limit * SECOND), endless), u64::from(limit));
+        }
+    }
 }

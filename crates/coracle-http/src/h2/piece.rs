@@ -17,20 +17,23 @@ pub(super) struct Piece {
 /// What hyper has of one answer and has not put into frames.
 pub(super) struct Unsent {
     bytes: Cell<usize>,
+    /// When the last of them came.
+    since: Cell<Instant>,
     /// When the client is late, if it has not taken them by then.
     deadline: Cell<Instant>,
 }
 
 impl Unsent {
     pub(super) fn new(now: Instant) -> Rc<Unsent> {
-        Rc::new(Unsent { bytes: Cell::new(0), deadline: Cell::new(now) })
+        Rc::new(Unsent { bytes: Cell::new(0), since: Cell::new(now), deadline: Cell::new(now) })
     }
 
     /// The next piece. It gives the client the time that it takes at the least rate, and no more: else one that
     /// takes nothing would never be late while there is something new for it.
     pub(super) fn piece(self: &Rc<Self>, bytes: Bytes, now: Instant, settings: &Settings) -> Piece {
         let before = self.bytes.replace(self.bytes.get() + bytes.len());
-        let mut deadline = self.deadline_from(now, settings);
+        self.since.set(now);
+        let mut deadline = now + settings.write_timeout + earned(self.bytes.get(), settings);
         if before > 0 {
             let more = self.deadline.get() + earned(bytes.len(), settings);
             deadline = deadline.min(more);
@@ -47,13 +50,19 @@ impl Unsent {
         !self.is_empty() && now >= self.deadline.get()
     }
 
-    /// The client could not take any: its time begins anew.
-    pub(super) fn put_off(&self, now: Instant, settings: &Settings) {
-        self.deadline.set(self.deadline_from(now, settings));
-    }
-
-    fn deadline_from(&self, now: Instant, settings: &Settings) -> Instant {
-        now + settings.write_timeout + earned(self.bytes.get(), settings)
+    /// The client could not take any for so long, which is not its time; but it has no more in all than it may
+    /// take for the bytes `ahead` of them, and for as many as these of each who has a share in the connection.
+    pub(super) fn put_off(
+        &self,
+        blocked: Duration,
+        ahead: usize,
+        sharers: usize,
+        settings: &Settings,
+    ) {
+        let all = earned(ahead + sharers * self.bytes.get(), settings);
+        let last = self.since.get() + settings.write_timeout + all;
+        let deadline = (self.deadline.get() + blocked).min(last);
+        self.deadline.set(deadline.max(self.deadline.get()));
     }
 }
 
@@ -115,8 +124,14 @@ mod tests {
         }
         assert!(!unsent.is_late(begin + 31 * SECOND));
         assert!(unsent.is_late(begin + 32 * SECOND));
-        unsent.put_off(begin + 32 * SECOND, &settings);
-        assert!(!unsent.is_late(begin + 63 * SECOND));
+        // While there is no room, it has more; but not for ever.
+        unsent.put_off(10 * SECOND, 10_000, 2, &settings);
+        assert!(!unsent.is_late(begin + 41 * SECOND) && unsent.is_late(begin + 42 * SECOND));
+        for _ in 0..100 {
+            unsent.put_off(10 * SECOND, 10_000, 2, &settings);
+        }
+        let last = begin + (19 + 30 + 104) * SECOND;
+        assert!(!unsent.is_late(last - SECOND) && unsent.is_late(last));
         // Who has taken everything begins anew; and who takes much does not save up time.
         pieces.clear();
         let begin = begin + 100 * SECOND;

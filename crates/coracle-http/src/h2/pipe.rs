@@ -44,13 +44,16 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Bytes have come, which are lent until [`keep`](Buffers::keep).
-    pub(super) fn lend(&self, bytes: &mut Buffer) {
+    /// Bytes have come. True if they are lent, until [`keep`](Buffers::keep); else they are added to what was
+    /// kept.
+    pub(super) fn lend(&self, bytes: &mut Buffer) -> bool {
         let mut input = self.input.borrow_mut();
-        match input.is_empty() {
+        let is_lent = input.is_empty();
+        match is_lent {
             true => *input = std::mem::take(bytes),
             false => input.extend_from_slice(bytes.take_all()),
         }
+        is_lent
     }
 
     /// Keeps what hyper has not read of them.

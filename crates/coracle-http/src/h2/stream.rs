@@ -93,7 +93,7 @@ impl Stream {
     }
 
     /// Ends what takes too long; true if there was something.
-    pub(super) fn look_at_the_clock(&self, now: Instant, is_blocked: bool) -> bool {
+    pub(super) fn look_at_the_clock(&self, now: Instant) -> bool {
         const BODY_LATE: Refusal =
             Refusal::new(Status::REQUEST_TIMEOUT, "the body did not come in time");
         const LATE: Refusal = Refusal::new(Status::REQUEST_TIMEOUT, "the request took too long");
@@ -114,15 +114,11 @@ impl Stream {
             waker.into_iter().for_each(Waker::wake);
             return true;
         }
-        match self.download.unsent() {
-            Some(unsent) if is_blocked => unsent.put_off(now, settings),
-            Some(unsent) if unsent.is_late(now) => {
-                self.fail();
-                return true;
-            }
-            _ => {}
+        let is_left = self.download.unsent().is_some_and(|unsent| unsent.is_late(now));
+        if is_left {
+            self.fail();
         }
-        false
+        is_left
     }
 
     /// When it takes too long in all, if there is such a time.

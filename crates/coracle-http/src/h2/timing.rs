@@ -24,8 +24,10 @@ pub(super) struct Clock {
     deadline: Cell<Option<Instant>>,
     /// While the client does not take what is sent to it: since when, and how much it had taken by then.
     blocked: Cell<Option<(Instant, u64)>>,
-    /// When that last was so.
-    last_blocked: Cell<Option<Instant>>,
+    /// The same, but since it was last looked at how long that is.
+    blocked_since: Cell<Option<Instant>>,
+    /// For how long it was so before, and after that look.
+    was_blocked: Cell<Duration>,
 }
 
 impl Clock {
@@ -37,7 +39,8 @@ impl Clock {
             asked_enough: Cell::new(false),
             deadline: Cell::new(None),
             blocked: Cell::new(None),
-            last_blocked: Cell::new(None),
+            blocked_since: Cell::new(None),
+            was_blocked: Cell::new(Duration::ZERO),
         }
     }
 
@@ -62,6 +65,13 @@ impl Clock {
         self.deadline.set(first);
     }
 
+    /// For how long the client did not take what is sent to it, since this was last asked.
+    fn take_blocked(&self, now: Instant) -> Duration {
+        let since = self.blocked_since.get();
+        self.blocked_since.set(since.map(|_| now));
+        self.was_blocked.take() + since.map_or(Duration::ZERO, |since| now - since)
+    }
+
     pub(super) fn disarm(&self) {
         if let Some((_, timer)) = self.timer.take() {
             timer.cancel();
@@ -75,9 +85,12 @@ impl Shared {
         let clock = &self.clock;
         if !full {
             clock.blocked.set(None);
+            if let Some(since) = clock.blocked_since.take() {
+                clock.was_blocked.set(clock.was_blocked.get() + (conn.lp().now() - since));
+            }
         } else {
             let now = conn.lp().now();
-            clock.last_blocked.set(Some(now));
+            clock.blocked_since.set(clock.blocked_since.get().or(Some(now)));
             if clock.blocked.get().is_none() {
                 clock.blocked.set(Some((now, self.taken(conn))));
             }
@@ -86,8 +99,7 @@ impl Shared {
 
     /// How much of what was written the client has taken. A system call.
     fn taken(&self, conn: &Conn<'_>) -> u64 {
-        let left = conn.unsent_bytes() + conn.unacknowledged_bytes().unwrap_or(0); // or it is gone
-        self.written.get().saturating_sub(left as u64)
+        self.written.get().saturating_sub(not_taken(conn) as u64)
     }
 
     /// When something may be too late.
@@ -179,19 +191,29 @@ impl Shared {
                 return;
             }
         }
-        let is_blocked =
-            clock.last_blocked.get().is_some_and(|it| !is_over(it, settings.write_timeout));
         let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
+        let blocked = clock.take_blocked(now);
+        if !blocked.is_zero() {
+            let (ahead, unsent) = (not_taken(conn), self.unsent.borrow());
+            let sharers = streams.len() + unsent.len();
+            let parts = streams.iter().filter_map(|stream| stream.download.unsent());
+            parts.chain(&*unsent).for_each(|it| it.put_off(blocked, ahead, sharers, settings));
+        }
         clock.deadline.set(None);
         for stream in streams {
-            if stream.look_at_the_clock(now, is_blocked) {
+            if stream.look_at_the_clock(now) {
                 self.site.stats.count_timed_out();
             }
             clock.note_deadline(stream.deadline());
         }
-        if self.is_left(now, is_blocked) {
-            self.site.stats.count_timed_out();
-            return self.go_away(conn, "an answer was not taken in time");
+        if self.unsent.borrow().iter().any(|unsent| unsent.is_late(now)) {
+            // There is nobody any more who could reset it alone.
+            if self.streams.borrow().is_empty() {
+                self.site.stats.count_timed_out();
+                return self.go_away(conn, "an answer was not taken in time");
+            }
+            self.end_gracefully(); // the others have their answers first
+            self.wake();
         }
         self.arm(conn);
     }
@@ -222,14 +244,9 @@ impl Shared {
         conn.abort();
         true
     }
+}
 
-    /// Whether the client has left the end of an answer for too long. There is nobody any more who could reset it
-    /// alone.
-    fn is_left(&self, now: Instant, is_blocked: bool) -> bool {
-        let unsent = self.unsent.borrow();
-        if is_blocked {
-            unsent.iter().for_each(|unsent| unsent.put_off(now, &self.site.settings));
-        }
-        unsent.iter().any(|unsent| unsent.is_late(now))
-    }
+/// How much the client has not taken of what was sent to it. A system call.
+fn not_taken(conn: &Conn<'_>) -> usize {
+    conn.unsent_bytes() + conn.unacknowledged_bytes().unwrap_or(0) // or it is gone
 }

@@ -2,10 +2,11 @@
 
 use crate::harness::Harness;
 use crate::scripts::{Scripts, eventually, is_gone};
-use crate::talking::{Answer, ask, connect, drip, get, pattern, post, rest, serve, talk};
+use crate::talking::{
+    Answer, PATIENCE, ask, connect, get, pattern, pause, post, rest, serve, talk,
+};
 use coracle_http::{Request, Router};
 use std::io::{Read, Write};
-use std::time::Duration;
 
 /// More than all pipes and sockets between hold.
 const LONG: usize = 12 << 20;
@@ -67,11 +68,11 @@ pub(crate) fn o1_script_that_answers_first_reads_on(h: &Harness) {
     });
 }
 
-pub(crate) fn o1_time_of_a_script_runs_from_the_last_of_its_body(h: &Harness) {
+pub(crate) fn o1_script_is_not_late_while_its_client_is_waited_for(h: &Harness) {
     let scripts = Scripts::of("printf 'Content-Type: a/b\\n\\n%s' \"$(wc -c)\"");
-    let cgi = scripts.cgi().timeout(Duration::from_secs(3));
+    let cgi = scripts.cgi().timeout(PATIENCE);
     serve(h, cgi, |address, _| {
-        assert_eq!(drip(address, "/a").text().trim(), "30");
+        assert_eq!(pause(address, "/a").text().trim(), "30");
     });
 }
 

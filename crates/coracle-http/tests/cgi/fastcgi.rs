@@ -2,7 +2,7 @@
 
 use crate::harness::Harness;
 use crate::scripts::Scripts;
-use crate::talking::{drip, get, post, serve, talk};
+use crate::talking::{PATIENCE, get, pause, post, serve, talk};
 use coracle_http::FastCgi;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -176,14 +176,14 @@ pub(crate) fn o2_padding_that_comes_late_is_not_of_the_next_answer(h: &Harness) 
     });
 }
 
-pub(crate) fn o2_time_of_the_server_runs_from_the_last_of_the_body(h: &Harness) {
+pub(crate) fn o2_server_is_not_late_while_the_client_is_waited_for(h: &Harness) {
     let scripts = Scripts::new();
     let (app, _) = listen(&scripts, |mut stream| {
         let length = read_request(&mut stream)?.len();
         let text = stdout(&format!("Content-Type: a/b\n\n{length}"));
         stream.write_all(&[text, END.to_vec()].concat())
     });
-    serve(h, app.timeout(Duration::from_secs(3)), |address, _| {
-        assert_eq!(drip(address, "/a.php").text(), "30");
+    serve(h, app.timeout(PATIENCE), |address, _| {
+        assert_eq!(pause(address, "/a.php").text(), "30");
     });
 }

@@ -50,7 +50,7 @@ suite! {
         o1_bodies_go_both_ways_at_once,
         o1_script_that_does_not_read_its_input_answers,
         o1_script_that_answers_first_reads_on,
-        o1_time_of_a_script_runs_from_the_last_of_its_body,
+        o1_script_is_not_late_while_its_client_is_waited_for,
         o1_body_in_chunks_has_a_length,
         o1_body_that_breaks_off_ends_the_script,
         o1_status_location_and_length,
@@ -77,7 +77,7 @@ suite! {
         o2_connection_that_was_closed_meanwhile_is_made_anew,
         o2_idle_connection_is_closed_though_nobody_asks,
         o2_padding_that_comes_late_is_not_of_the_next_answer,
-        o2_time_of_the_server_runs_from_the_last_of_the_body,
+        o2_server_is_not_late_while_the_client_is_waited_for,
     }
     php::{
         o2_php_answers_and_is_told,

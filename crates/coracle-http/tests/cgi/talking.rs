@@ -147,14 +147,16 @@ pub(crate) fn post(target: &str, length: usize) -> String {
     )
 }
 
-/// Sends thirty bytes, one by one, which takes four seconds and a half, and takes the answer.
-pub(crate) fn drip(address: SocketAddr, target: &str) -> Answer {
+/// How long a script may say nothing whose client [pauses](pause).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Sends half of thirty bytes, nothing for longer than that, and the other half; and takes the answer.
+pub(crate) fn pause(address: SocketAddr, target: &str) -> Answer {
     let mut stream = connect(address);
     stream.write_all(post(target, 30).as_bytes()).unwrap();
-    for _ in 0..30 {
-        std::thread::sleep(Duration::from_millis(150));
-        let _ = stream.write_all(b"x"); // unless it is answered already
-    }
+    stream.write_all(&[b'x'; 15]).unwrap();
+    std::thread::sleep(PATIENCE + PATIENCE / 4);
+    let _ = stream.write_all(&[b'x'; 15]); // unless it is answered already
     rest(stream)
 }
 

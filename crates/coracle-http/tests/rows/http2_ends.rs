@@ -6,7 +6,9 @@ use crate::http2::{ENHANCE_YOUR_CALM, find, goaway, next_frame};
 use crate::http2_frames::{END_STREAM, PREFACE, frame, get, kind};
 use coracle_http::{Body, IntoResponse, Request, Settings};
 use coracle_loop::demux::{Operation, Outcome};
+use std::cell::Cell;
 use std::io::Write;
+use std::rc::Rc;
 use std::time::Duration;
 
 const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
@@ -40,14 +42,16 @@ pub(crate) fn j13_client_that_ends_its_side_gets_answers_that_wait_for_room(h: &
 
 /// It cannot open its window any more, so nothing is waited for.
 pub(crate) fn j13_client_that_ends_its_side_gets_what_its_window_lets_pass(h: &Harness) {
-    let client = Client::of(h, |_: &Request<'_>| vec![7; 10_000]);
-    hello(&client, 1_000);
-    client.send(get(1));
-    client.end();
-    let data = find(&client, |it| it.kind == kind::DATA).expect("a part of the answer");
-    assert_eq!(data.payload.len(), 1_000);
-    assert!(find(&client, |it| it.kind == kind::DATA).is_none());
-    assert_eq!(client.service.stats().timed_out, 0);
+    for len in [10_000, 200_000] {
+        let client = Client::of(h, move |_: &Request<'_>| vec![7; len]);
+        hello(&client, 1_000);
+        client.send(get(1));
+        client.end();
+        let data = find(&client, |it| it.kind == kind::DATA).expect("a part of the answer");
+        assert_eq!(data.payload.len(), 1_000);
+        assert!(find(&client, |it| it.kind == kind::DATA).is_none());
+        assert_eq!(client.service.stats().timed_out, 0);
+    }
 }
 
 /// It has all of its answer in our memory, and ends its side.
@@ -84,6 +88,33 @@ pub(crate) fn j13_end_of_an_answer_is_not_left_for_ever(h: &Harness) {
     hello(&client, 1);
     client.send(get(1));
     assert_eq!(goaway(&client), Some(ENHANCE_YOUR_CALM));
+    assert_eq!(client.service.stats().timed_out, 1);
+}
+
+/// Whoever asks on the same connection, as others do for whom a proxy asks, has its answer.
+pub(crate) fn j13_end_of_an_answer_that_is_left_takes_no_other_with_it(h: &Harness) {
+    let (is_asked, may_answer) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (asked, may) = (Rc::clone(&is_asked), Rc::clone(&may_answer));
+    let client = Client::with(h, quick(), move |_: &Request<'_>| {
+        if asked.replace(asked.get() + 1) == 0 {
+            return vec![7; 10_000].into_response();
+        }
+        while !may.get() {
+            coracle_coro::sleep(Duration::from_millis(5)).expect("it is not cancelled");
+        }
+        "ok".into_response()
+    });
+    hello(&client, 2);
+    client.send([get(1), get(3)].concat());
+    let told = find(&client, |it| matches!(it.kind, kind::GOAWAY | kind::RST_STREAM));
+    assert!(told.is_some_and(|it| it.kind == kind::GOAWAY || it.stream == 1));
+    // For as long as it takes.
+    h.run_for(Duration::from_secs(1));
+    assert_eq!(is_asked.get(), 2);
+    may_answer.set(true);
+    let answer = find(&client, |it| (it.kind, it.stream) == (kind::DATA, 3)).expect("an answer");
+    assert_eq!((&answer.payload[..], answer.flags), (&b"ok"[..], END_STREAM));
+    while next_frame(&client).is_some() {}
     assert_eq!(client.service.stats().timed_out, 1);
 }
 

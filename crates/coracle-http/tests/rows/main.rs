@@ -291,6 +291,7 @@ suite! {
             j13_client_that_ends_its_side_gets_answers_that_wait_for_room,
             j13_client_that_ends_its_side_gets_what_its_window_lets_pass,
             j13_end_of_an_answer_is_not_left_for_ever,
+            j13_end_of_an_answer_that_is_left_takes_no_other_with_it,
             j13_part_of_an_answer_is_not_left_for_ever,
         }
         tower::{
