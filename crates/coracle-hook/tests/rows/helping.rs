@@ -33,7 +33,7 @@ pub(crate) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-/// The same file under a number nobody else gets, also when it is closed: the kernel gives out the lowest ones, and
+/// The same file under a number that nobody else gets, also when it is closed. The kernel gives out the lowest;
 /// these are higher than all cases together have, and lower than what select can watch.
 pub(crate) fn apart(file: impl AsRawFd) -> i32 {
     static NEXT: AtomicI32 = AtomicI32::new(768);
