@@ -51,6 +51,11 @@ impl Sitting {
         Sitting { fd, seat }
     }
 
+    /// The number it is at.
+    pub(crate) fn fd(&self) -> c_int {
+        self.fd
+    }
+
     /// Whether the descriptor was closed meanwhile.
     pub(crate) fn is_closed(&self) -> bool {
         self.seat.closed.load(Ordering::Acquire)

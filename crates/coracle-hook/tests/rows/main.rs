@@ -138,6 +138,8 @@ suite! {
             s32_poll_for_what_a_loop_does_not_know,
             s32_poll_times_out,
             s32_select_parks,
+            s32_poll_that_is_answered_at_once_gives_way,
+            s31_closed_number_is_not_polled_for_its_next_owner,
             s32_epoll_wait_parks,
             s32_eventfds_park,
         }
