@@ -146,7 +146,7 @@ suite! {
     }
     real: {
         corners::{ s32_number_that_was_a_socket, s31_number_that_changes_past_libc }
-        receiving::{ s31_used_socket_is_closed_by_another_thread }
+        receiving::{ s31_used_socket_is_closed_by_another_thread, s32_time_out_of_who_is_the_next }
         streams::{ s32_connect_parks }
         ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread,
             s32_sockets_change_their_owner }
