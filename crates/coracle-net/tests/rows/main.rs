@@ -57,6 +57,7 @@ suite! {
             i1_callbacks_come_in_order_and_the_last_is_on_close,
             i1_error_of_a_callback_closes_after_what_was_written,
             i1_panic_closes_that_connection_only,
+            i1_panic_that_is_caught_loses_nothing_that_was_written_before,
             i1_function_is_a_protocol,
             e5_half_a_message_stays_for_the_next_time,
             e5_protocol_that_keeps_its_input_starves_nobody,
