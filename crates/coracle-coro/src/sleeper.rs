@@ -304,10 +304,11 @@ impl Sleeper {
     }
 
     /// The time of the wait with this ticket is over: the coroutine goes on at once, ahead of those who are ready,
-    /// for it has waited long enough. Only for what the loop itself calls, with nothing borrowed: a timer.
-    pub(crate) fn time_out_now(&self, lp: &Loop, ticket: u64) {
+    /// for it has waited long enough. False if it was over. Only for what the loop itself calls, with nothing
+    /// borrowed: a timer.
+    pub(crate) fn time_out_now(&self, lp: &Loop, ticket: u64) -> bool {
         if !self.end(ticket, Woken::TimedOut) {
-            return;
+            return false;
         }
         match &self.home {
             Home::Loop { handle, task, .. } if handle.is_of(lp) => {
@@ -318,14 +319,13 @@ impl Sleeper {
             }
             _ => self.tell_elsewhere(ticket),
         }
+        true
     }
 
-    /// The same for whatever wait it is in, if it is in one.
-    pub(crate) fn time_out_wait(&self, lp: &Loop) {
+    /// The same for whatever wait it is in. False if it is in none.
+    pub(crate) fn time_out_wait(&self, lp: &Loop) -> bool {
         let word = self.word.load(Ordering::SeqCst);
-        if word != 0 && word & STATE == OPEN {
-            self.time_out_now(lp, word >> STATE_BITS);
-        }
+        word != 0 && word & STATE == OPEN && self.time_out_now(lp, word >> STATE_BITS)
     }
 
     /// The wait with this ticket was ended by who calls: has the one who waits go on.

@@ -147,10 +147,7 @@ fn come_by(lp: &Loop) {
         let Some(timeout) = (note.ask)(note.fd) else { continue };
         // Beyond what the clock can tell is as good as never.
         let Some(deadline) = note.begin.checked_add(timeout) else { continue };
-        let timer = lp.at(deadline, move |lp| {
-            let sleeper = Scheduler::of(lp).notes.sleeper(call);
-            sleeper.into_iter().for_each(|sleeper| sleeper.time_out_wait(lp));
-        });
+        let timer = lp.at(deadline, move |lp| time_out(lp, call));
         note.found = Some((deadline, timer));
     }
     let mut young = notes.young.borrow_mut();
@@ -161,5 +158,20 @@ fn come_by(lp: &Loop) {
     notes.next.take();
     if waiting {
         expect(notes, lp, ROUND.load(Ordering::Relaxed));
+    }
+}
+
+/// The time of a call is over: ends the wait that it is in. One that is between two waits, woken from the first and
+/// not yet in the second, is looked for again.
+fn time_out(lp: &Loop, call: u64) {
+    let scheduler = Scheduler::of(lp);
+    let Some(sleeper) = scheduler.notes.sleeper(call) else { return };
+    if sleeper.time_out_wait(lp) {
+        return; // what it did after that may have ended the call
+    }
+    if let Some(note) = scheduler.notes.calls.borrow_mut().get_mut(&call)
+        && let Some((_, timer)) = &mut note.found
+    {
+        *timer = lp.after(SHORTEST_ROUND, move |lp| time_out(lp, call));
     }
 }

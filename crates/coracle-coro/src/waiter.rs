@@ -201,7 +201,7 @@ impl Waiter {
         let waker = self.waker();
         let lp = current_loop();
         if limit > lp.now() {
-            lp.at(limit, move |lp| waker.sleeper.time_out_now(lp, waker.ticket))
+            lp.at(limit, move |lp| _ = waker.sleeper.time_out_now(lp, waker.ticket))
         } else {
             lp.at(limit, move |_| waker.time_out()) // others have a turn before
         }

@@ -47,7 +47,7 @@ const MORE_IN_DEBUG: usize = if cfg!(debug_assertions) { 4096 } else { 0 };
 /// 4.8 KiB: a page, 520 bytes of page tables, and what is kept beside the stack.
 const LIMIT: usize = 4915;
 
-/// The same with 256 bytes of page tables.
+/// The same with 264 bytes of page tables.
 const LIMIT_ON_SMALL_STACKS: usize = LIMIT - 256;
 
 /// Each is woken and joined in the end, so that it was really there.

@@ -111,6 +111,8 @@ pub(crate) struct Adaptor<P: Poller> {
     operations: SlotMap<Token, InFlight>,
     /// Completions that are ready to be taken.
     finished: VecDeque<Arrival>,
+    /// One of them was taken last: the next in line is looked at before another is.
+    took_finished: bool,
     /// How many awaited receives are in flight.
     awaited: usize,
     /// Descriptors that may be ready and have not been looked at.
@@ -200,6 +202,7 @@ impl<P: Poller> Adaptor<P> {
             slots: SlotMap::with_key(),
             operations: SlotMap::with_key(),
             finished: VecDeque::new(),
+            took_finished: false,
             awaited: 0,
             runnable: VecDeque::new(),
             again: Vec::new(),
@@ -357,9 +360,26 @@ impl<P: Poller> Adaptor<P> {
         self.watch(handle, false)
     }
 
-    /// What was ready to be taken.
+    /// Looks at the next in line.
+    #[inline]
+    fn run_next(&mut self) -> Option<Arrival> {
+        let handle = self.runnable.pop_front()?;
+        if let Some(slot) = self.slots.get_mut(handle) {
+            slot.queued = false;
+        }
+        self.run(handle)
+    }
+
+    /// What was ready to be taken. Those in line have their turn in between: as many polls as are taken in a turn
+    /// may be finished before the next.
     #[cold]
     fn take_finished(&mut self) -> Option<Arrival> {
+        if std::mem::take(&mut self.took_finished)
+            && let Some(arrival) = self.run_next()
+        {
+            return Some(arrival);
+        }
+        self.took_finished = true;
         let arrival = self.finished.pop_front()?;
         match &arrival {
             Arrival::Completion(completion) if completion.more => {}
@@ -665,11 +685,10 @@ impl<P: Poller> Demux for Adaptor<P> {
         while self.finished.is_empty() {
             let Some((key, ready)) = self.poller.next_event() else {
                 // The events of this turn are used up; now those who have more to do.
-                let handle = self.runnable.pop_front()?;
-                if let Some(slot) = self.slots.get_mut(handle) {
-                    slot.queued = false;
+                if self.runnable.is_empty() {
+                    return None;
                 }
-                match self.run(handle) {
+                match self.run_next() {
                     None => continue,
                     arrival => return arrival,
                 }

@@ -15,12 +15,12 @@ use crate::raw::{self, Answer, call, settle};
 use crate::wait::Patience;
 use coracle_coro::hooking::done_at_once;
 use coracle_loop::demux::Interest;
+use coracle_loop::demux::lock::Lock;
 use libc::{c_int, sockaddr, socklen_t};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Whose turn it is to make a listening socket non-blocking.
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: Lock<()> = Lock::new(());
 
 /// How often one has been made so, and blocking again: odd while one is.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -64,7 +64,7 @@ fn again_if_disturbed(fd: c_int, flags: c_int, accept: impl Fn() -> c_int) -> c_
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         let disturbed = before % 2 == 1 || CHANGES.load(Ordering::SeqCst) != before;
         let own = disturbed && error == libc::EAGAIN && {
-            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = TURN.lock();
             raw::is_nonblocking(fd) != Ok(false)
         };
         if !disturbed
@@ -129,7 +129,7 @@ unsafe fn accept_one(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags:
 
 /// Whether the user has made a descriptor non-blocking: not we, for a moment, on another thread.
 pub(crate) fn is_nonblocking(fd: c_int) -> Result<bool, c_int> {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     raw::is_nonblocking(fd)
 }
 
@@ -140,7 +140,7 @@ fn listens(fd: c_int) -> Result<bool, c_int> {
 
 /// Makes the call while the socket is non-blocking.
 fn at_once(fd: c_int, plain: impl Fn() -> Answer) -> Answer {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     if raw::is_nonblocking(fd)? {
         return plain(); // the user's own wish
     }

@@ -104,7 +104,7 @@ pub(crate) fn closing(fd: c_int) {
 }
 
 /// The number was closed, or something else was put there.
-fn closed(fd: c_int) {
+pub(crate) fn closed(fd: c_int) {
     if gate::is_enabled() {
         wait::closed(fd, fd);
     }

@@ -110,6 +110,9 @@ hook! {
         };
         if number == libc::SYS_close && gate::is_enabled() {
             close::closing(a as c_int);
+            let answer = call();
+            close::closed(a as c_int);
+            return answer;
         }
         if number == libc::SYS_futex && is_wait(b) { held(What::Futex, call) } else { call() }
     }

@@ -9,7 +9,7 @@
 use crate::gate;
 use crate::raw::{Answer, call, plain, settle};
 use crate::wait::{self, Stop, lp};
-use coracle_coro::hooking::is_cancelled;
+use coracle_coro::hooking::{done_at_once, is_cancelled};
 use coracle_loop::demux::Interest;
 use libc::{
     c_int, c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
@@ -70,18 +70,20 @@ hook! {
             let begin = Instant::now();
             let limit = match timeout.as_ref() {
                 None => None,
-                Some(time) if time.tv_sec < 0 || !(0..1_000_000).contains(&time.tv_usec) => {
-                    return settle(Err(libc::EINVAL)) as c_int;
-                }
-                Some(time) => {
-                    Some(Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64))
-                }
+                Some(time) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
+                    // A million microseconds and more are as good as seconds.
+                    (Ok(seconds), Ok(microseconds)) => {
+                        let microseconds = Duration::from_micros(microseconds);
+                        Some(Duration::from_secs(seconds).saturating_add(microseconds))
+                    }
+                    _ => return settle(Err(libc::EINVAL)) as c_int,
+                },
             };
             let answer = select_all(count, [read, write, except], limit, std::ptr::null());
             // What is left of the time: Linux tells it.
             if let (Some(limit), Some(place)) = (limit, timeout.as_mut()) {
                 let left = if answer == Ok(0) { Duration::ZERO } else { limit.saturating_sub(begin.elapsed()) };
-                place.tv_sec = left.as_secs() as _;
+                place.tv_sec = left.as_secs().try_into().unwrap_or(i64::MAX);
                 place.tv_usec = left.subsec_micros().into();
             }
             answer
@@ -156,11 +158,14 @@ pub(crate) unsafe fn from_time(timeout: *const timespec) -> Result<Option<Durati
     }
 }
 
-/// Asks again and again, until the answer is not zero, or time is over. `wait` waits for what may change it.
+/// Asks again and again, until the answer is not zero, or time is over. `wait` waits for what may change it. If a
+/// descriptor is closed meanwhile, nobody is asked any more, for its number may be a stranger's by now: `on_close`
+/// says what that means.
 fn until_some(
     timeout: Option<Duration>,
     mut ask: impl FnMut() -> Answer,
     wait: impl Fn(Option<Instant>) -> Result<(), Stop>,
+    on_close: impl FnOnce(c_int) -> Answer,
 ) -> Answer {
     if timeout == Some(Duration::ZERO) {
         return ask(); // no wait
@@ -169,18 +174,19 @@ fn until_some(
         return Err(wait::refuse_cancelled());
     }
     let deadline = timeout.map(|timeout| lp().deadline(timeout));
-    loop {
-        match ask() {
-            Ok(0) => {}
-            answer => return answer,
-        }
+    let mut answer = ask();
+    if answer != Ok(0) {
+        done_at_once();
+    }
+    while answer == Ok(0) {
         match wait(deadline) {
-            Ok(()) => {}
+            Ok(()) => answer = ask(),
             Err(Stop::TimedOut) => return ask(),
-            Err(Stop::Error(libc::EBADF)) => {} // the kernel knows which
+            Err(Stop::Closed(fd)) => return on_close(fd),
             Err(Stop::Error(error)) => return Err(error),
         }
     }
+    answer
 }
 
 /// Waits for descriptors, with what poll(2) would be asked for of each.
@@ -252,7 +258,7 @@ unsafe fn poll_all(
         // SAFETY: the caller's list and signals; `now` lives through the call.
         unsafe { call(libc::SYS_ppoll, arguments) }
     };
-    until_some(timeout, ask, |deadline| {
+    let wait = |deadline| {
         // Not null if there are any: the kernel has just read them.
         let wanted = (0..count as usize).map(|index| {
             // SAFETY: the caller's list, of so many.
@@ -261,6 +267,18 @@ unsafe fn poll_all(
         });
         let wanted: Vec<(c_int, c_short)> = wanted.filter(|&(fd, _)| fd >= 0).collect();
         wait_for(&wanted, deadline)
+    };
+    // The others are told by the next call.
+    until_some(timeout, ask, wait, |closed| {
+        let mut told = 0;
+        for index in 0..count as usize {
+            // SAFETY: the caller's list, of so many.
+            let entry = unsafe { &mut *list.add(index) };
+            let is_closed = entry.fd == closed;
+            entry.revents = if is_closed { libc::POLLNVAL } else { 0 };
+            told += isize::from(is_closed);
+        }
+        Ok(told)
     })
 }
 
@@ -281,7 +299,8 @@ unsafe fn epoll_all(
         // SAFETY: the caller's events and signals.
         unsafe { call(libc::SYS_epoll_pwait, arguments) }
     };
-    until_some(timeout, ask, |deadline| wait::ready(set, Interest::READ, deadline))
+    let wait = |deadline| wait::ready(set, Interest::READ, deadline);
+    until_some(timeout, ask, wait, |_| Err(libc::EBADF))
 }
 
 /// So many bits are in every set.
@@ -377,5 +396,5 @@ unsafe fn select_all(
             }
         }
     }
-    until_some(timeout, ask, |deadline| wait_for(&wanted, deadline))
+    until_some(timeout, ask, |deadline| wait_for(&wanted, deadline), |_| Err(libc::EBADF))
 }

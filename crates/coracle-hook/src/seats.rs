@@ -5,9 +5,10 @@
 
 use coracle_coro::hooking::Wake;
 use coracle_loop::LoopHandle;
+use coracle_loop::demux::lock::Lock;
 use libc::c_int;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So many counters, which numbers share: a close looks at one of them, and nearly always finds zero.
 const COUNTERS: usize = 4096;
@@ -22,7 +23,7 @@ static COUNTS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
 static LENT: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
 /// By number.
-static SEATS: Mutex<Vec<Vec<Arc<Seat>>>> = Mutex::new(Vec::new());
+static SEATS: Lock<Vec<Vec<Arc<Seat>>>> = Lock::new(Vec::new());
 
 /// Somebody who waits on a descriptor.
 struct Seat {
@@ -41,13 +42,18 @@ impl Sitting {
     pub(crate) fn new(fd: c_int, wake: Wake) -> Sitting {
         let seat = Arc::new(Seat { closed: AtomicBool::new(false), wake });
         counter(fd).fetch_add(1, Ordering::SeqCst);
-        let mut seats = seats();
+        let mut seats = SEATS.lock();
         let index = fd as usize;
         if index >= seats.len() {
             seats.resize_with(index + 1, Vec::new);
         }
         seats[index].push(Arc::clone(&seat));
         Sitting { fd, seat }
+    }
+
+    /// The number it is at.
+    pub(crate) fn fd(&self) -> c_int {
+        self.fd
     }
 
     /// Whether the descriptor was closed meanwhile.
@@ -59,14 +65,14 @@ impl Sitting {
 impl Drop for Sitting {
     fn drop(&mut self) {
         counter(self.fd).fetch_sub(1, Ordering::SeqCst);
-        if let Some(seats) = seats().get_mut(self.fd as usize) {
+        if let Some(seats) = SEATS.lock().get_mut(self.fd as usize) {
             seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
         }
     }
 }
 
 /// Loops that have a socket of this number, by number: they are told of its close.
-static HOMES: Mutex<Vec<Vec<LoopHandle>>> = Mutex::new(Vec::new());
+static HOMES: Lock<Vec<Vec<LoopHandle>>> = Lock::new(Vec::new());
 
 /// A loop knows this number from now on. Tells which of those that have had the number it is.
 pub(crate) fn note_lent(fd: c_int) -> u32 {
@@ -76,7 +82,7 @@ pub(crate) fn note_lent(fd: c_int) -> u32 {
 /// A loop has a socket of this number from now on.
 pub(crate) fn note_home(fd: c_int, home: LoopHandle) {
     note_lent(fd);
-    let mut homes = HOMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut homes = HOMES.lock();
     let index = fd as usize;
     if index >= homes.len() {
         homes.resize_with(index + 1, Vec::new);
@@ -112,12 +118,12 @@ pub(crate) fn closing(fd: c_int) -> Vec<LoopHandle> {
     let place = &LENT[fd as usize % NUMBERS];
     let next = |lent: u32| Some((lent | 1).wrapping_add(1));
     let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    let leaving = seats().get_mut(fd as usize).map(std::mem::take).unwrap_or_default();
+    let leaving = SEATS.lock().get_mut(fd as usize).map(std::mem::take).unwrap_or_default();
     for seat in leaving {
         seat.closed.store(true, Ordering::Release);
         seat.wake.wake();
     }
-    let mut homes = HOMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut homes = HOMES.lock();
     homes.get_mut(fd as usize).map(std::mem::take).unwrap_or_default()
 }
 
@@ -131,7 +137,7 @@ pub(crate) fn closed(first: c_int, last: c_int) {
         return;
     }
     let mut sitting = Vec::new();
-    for seats in seats().iter().take(last as usize + 1).skip(first as usize) {
+    for seats in SEATS.lock().iter().take(last as usize + 1).skip(first as usize) {
         sitting.extend(seats.iter().cloned());
     }
     for seat in sitting {
@@ -141,9 +147,4 @@ pub(crate) fn closed(first: c_int, last: c_int) {
 
 fn counter(fd: c_int) -> &'static AtomicU32 {
     &COUNTS[fd as usize % COUNTERS]
-}
-
-/// None of our own code panics with the lock, so one that is poisoned is as good as another.
-fn seats() -> MutexGuard<'static, Vec<Vec<Arc<Seat>>>> {
-    SEATS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,7 +30,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 pub(crate) enum Stop {
     /// The caller's own time is over: what that means is for the call to say.
     TimedOut,
-    /// Something that is told as it is: `ECANCELED`, `ETIMEDOUT` of a deadline around, `EBADF` of a close.
+    /// This descriptor was closed, and its number may be somebody else's by now.
+    Closed(c_int),
+    /// Something that is told as it is: `ECANCELED`, `ETIMEDOUT` of a deadline around.
     Error(c_int),
 }
 
@@ -39,6 +41,7 @@ impl Stop {
     pub(crate) fn errno(self, late: c_int) -> c_int {
         match self {
             Stop::TimedOut => late,
+            Stop::Closed(_) => libc::EBADF,
             Stop::Error(error) => error,
         }
     }
@@ -132,7 +135,7 @@ fn pause_at(fd: c_int, deadline: Instant) -> Result<(), Stop> {
     let wait = Wait::new(WaitsFor::Descriptor(fd));
     let sitting = Sitting::new(fd, wait.waker());
     let ended = over(wait.wait(Some(deadline)));
-    if sitting.is_closed() { Err(Stop::Error(libc::EBADF)) } else { ended }
+    closed_among([&sitting]).unwrap_or(ended)
 }
 
 fn over(ended: Ended) -> Result<(), Stop> {
@@ -186,10 +189,11 @@ fn polled_in(
     let sittings: Vec<Sitting> = wanted.iter().map(sit).collect();
     let set = make_set().ok()?;
     let ended = poll_all(lp, wait, &[(set.as_raw_fd(), Interest::READ)], Until::Known(deadline))?;
-    if sittings.iter().any(Sitting::is_closed) {
-        return Some(Err(Stop::Error(libc::EBADF)));
-    }
-    Some(ended)
+    let ended = match ended {
+        Err(Stop::Closed(_)) => Ok(()), // ours, by somebody who closes all there are: another is made
+        ended => ended,
+    };
+    Some(closed_among(&sittings).unwrap_or(ended))
 }
 
 fn poll_all(
@@ -218,11 +222,13 @@ fn poll_all(
     let ended = told(until.wait(wait));
     ready.wake.take();
     polls.cancel(lp);
-    // Whatever has ended the wait: the number may be somebody else's by now.
-    if polls.is_closed() {
-        return Some(Err(Stop::Error(libc::EBADF)));
-    }
-    Some(ended)
+    Some(closed_among(polls.all().map(|(sitting, _)| sitting)).unwrap_or(ended))
+}
+
+/// What a wait is told if one of these was closed, whatever has ended it.
+fn closed_among<'a>(sittings: impl IntoIterator<Item = &'a Sitting>) -> Option<Result<(), Stop>> {
+    let closed = sittings.into_iter().find(|sitting| sitting.is_closed())?;
+    Some(Err(Stop::Closed(closed.fd())))
 }
 
 /// The polls of one wait: nearly always one, which needs no list.
@@ -248,10 +254,6 @@ impl Polls {
     /// Ends those that are not over: the tokens of others are stale, and mean nothing.
     fn cancel(&self, lp: &Loop) {
         self.all().for_each(|(_, token)| lp.cancel(*token));
-    }
-
-    fn is_closed(&self) -> bool {
-        self.all().any(|(sitting, _)| sitting.is_closed())
     }
 }
 
@@ -281,11 +283,8 @@ fn looked(
         let sittings: Vec<Sitting> =
             wanted.iter().map(|&(fd, _)| Sitting::new(fd, wait.waker())).collect();
         let ended = wait.wait(Some(deadline.map_or(next, |deadline| deadline.min(next))));
-        // Whatever has ended the wait: this is the only place where it is told.
-        if sittings.iter().any(Sitting::is_closed) {
-            return Err(Stop::Error(libc::EBADF));
-        }
-        match told(ended) {
+        // This is the only place where a close is told.
+        match closed_among(&sittings).unwrap_or_else(|| told(ended)) {
             Ok(()) | Err(Stop::TimedOut) => {}
             Err(error) => return Err(error),
         }

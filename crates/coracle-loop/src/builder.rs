@@ -127,6 +127,7 @@ impl Builder {
                 timers: RefCell::new(Timers::new(now)),
                 batch: RefCell::default(),
                 deferred: RefCell::default(),
+                last: RefCell::default(),
                 hooks: RefCell::default(),
                 offloads: RefCell::default(),
                 extensions: Default::default(),

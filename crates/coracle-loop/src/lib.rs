@@ -149,6 +149,8 @@ struct Inner {
     /// Posted jobs whose turn has come.
     batch: RefCell<VecDeque<handle::Job>>,
     deferred: RefCell<VecDeque<Deferred>>,
+    /// Jobs for when everything that is known was told, and how many completions they let go first at most.
+    last: RefCell<Vec<(usize, Deferred)>>,
     hooks: RefCell<Hooks>,
     offloads: RefCell<Offloads>,
     extensions: extension::Extensions,
@@ -318,6 +320,7 @@ impl Loop {
         inner.demux.borrow().in_flight() == inner.listening.get()
             && inner.timers.borrow().is_empty()
             && inner.deferred.borrow().is_empty()
+            && inner.last.borrow().is_empty()
             && inner.batch.borrow().is_empty()
             && inner.offloads.borrow().is_empty()
             && inner.shared.is_empty()
@@ -433,6 +436,7 @@ impl Loop {
             || inner.overrun.get()
             || self.is_stopping()
             || !inner.deferred.borrow().is_empty()
+            || !inner.last.borrow().is_empty()
             || !inner.batch.borrow().is_empty()
             || !inner.shared.is_empty();
         if busy {
@@ -444,15 +448,37 @@ impl Loop {
     }
 
     fn dispatch_completions(&self) {
-        for count in 1..=self.inner.budget {
+        let mut count = 0;
+        while count < self.inner.budget {
             if !self.dispatch_next() {
-                return;
+                return self.run_last_jobs(usize::MAX);
             }
+            count += 1;
             if count % COMPLETIONS_PER_LOOK == 0 && self.has_late_timer() {
                 break;
             }
         }
         self.inner.overrun.set(true);
+        self.run_last_jobs(count);
+    }
+
+    /// So many completions were told in this turn, or all there are.
+    #[inline]
+    fn run_last_jobs(&self, told: usize) {
+        if !self.inner.last.borrow().is_empty() {
+            self.run_last_jobs_after(told);
+        }
+    }
+
+    #[cold]
+    fn run_last_jobs_after(&self, told: usize) {
+        let mut last = self.inner.last.borrow_mut();
+        last.iter_mut().for_each(|(patience, _)| *patience = patience.saturating_sub(told));
+        let due: Vec<_> = last.extract_if(.., |(patience, _)| *patience == 0).collect();
+        drop(last); // a job may leave another
+        for (_, job) in due {
+            job(self);
+        }
     }
 
     /// Whether a timer is late by a millisecond, because others are at work. Who does much in one callback leaves
@@ -503,6 +529,16 @@ impl Loop {
     /// ```
     pub fn defer(&self, job: impl FnOnce(&Loop) + 'static) {
         self.inner.deferred.borrow_mut().push_back(Box::new(job));
+    }
+
+    /// Runs `job` when the next wait is over, and everybody was told what it has found: if there is no end of that,
+    /// those who are in line by now. For a job that does not panic. Only before the wait of a turn, as from a
+    /// [deferred](Loop::defer) job.
+    #[doc(hidden)]
+    pub fn defer_to_last(&self, job: impl FnOnce(&Loop) + 'static) {
+        // Each of them once; and as many that were in line already, in a backend that has two lines.
+        let patience = self.inner.demux.borrow().in_flight() * 2;
+        self.inner.last.borrow_mut().push((patience, Box::new(job)));
     }
 
     // --- Embedding and looking in ----------------------------------------------------------------------

@@ -82,10 +82,16 @@ impl WriteBuffer {
         self.len == 0
     }
 
+    /// Takes away what is behind the first `len` bytes.
+    #[inline]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Makes it empty. Memory is kept, unless it was unusually much.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.len > KEPT_BYTES {
+        if self.space.capacity() > KEPT_BYTES {
             self.shrink();
         }
         self.len = 0;
@@ -126,6 +132,12 @@ mod tests {
         assert_eq!(written.space.len(), KEPT_BYTES, "what is needed often is");
         written.push(b"again");
         assert_eq!(written.as_slice(), b"again");
+        written.clear();
+        let mut large = Vec::with_capacity(1 << 20);
+        large.extend_from_slice(b"little, in much memory");
+        written.append(&mut large);
+        written.clear();
+        assert_eq!(written.space.capacity(), 0, "nor is what was needed elsewhere");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A slab has so many bytes at most, unless a single stack has more: 252 stacks of the default size.
 const SLAB_BYTES: usize = 64 << 20;
@@ -203,10 +204,18 @@ impl Drop for Slab {
     }
 }
 
+/// Asked for once, before there is a slab: who computes with it may be a signal handler.
 fn page_size() -> usize {
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    let known = BYTES.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
     // Not rustix's, which looks for it where valgrind hides it.
     // SAFETY: sysconf(3) has no conditions.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize };
+    BYTES.store(bytes, Ordering::Relaxed);
+    bytes
 }
 
 /// From one slot to the next: an odd number of pages, for which one is left free. A processor keeps what it knows

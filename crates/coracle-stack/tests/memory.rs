@@ -52,7 +52,7 @@ fn parked_coroutines_cost(count: usize) {
     println!(
         "{count} parked coroutines: {each:.0} bytes and {nanoseconds} ns each, {mapped} mappings"
     );
-    // A page, 512 bytes of page tables, and the handles.
+    // A page, 520 bytes of page tables, and the handles.
     assert!(each <= 4650.0, "{each:.0} bytes each");
     assert!(mapped <= count / 100, "{mapped} mappings");
     for coroutine in &mut coroutines {

@@ -55,7 +55,7 @@ struct Flight {
 
 #[derive(Default)]
 struct Seats {
-    /// Those who wait for it, by the number of their seat. Changed with the table locked.
+    /// Those who wait for it, by the number of their seat. Who joins has locked the table; who leaves has not.
     wakers: BTreeMap<u64, Waker>,
     next: u64,
     /// Set before anybody is woken.

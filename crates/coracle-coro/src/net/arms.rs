@@ -132,10 +132,8 @@ pub(super) fn attempt_now(arm: &mut dyn Wait) -> bool {
     let party = Party { waker: waiter.waker(), name: std::ptr::from_ref(&waiter).addr() };
     if let (true, Some(lp)) = (arm.join(&party), Loop::current()) {
         let waker = waiter.waker();
-        // In the next turn, and from there in the one after it: the loop looks at its descriptors between the two.
-        lp.defer(move |lp| {
-            lp.at(lp.now(), move |_| _ = waker.wake());
-        });
+        // In the next turn, and there when the loop has looked at its descriptors and told what it has found.
+        lp.defer(move |lp| lp.defer_to_last(move |_| _ = waker.wake()));
         waiter.wait(None);
     }
     arm.leave();

@@ -137,6 +137,9 @@ suite! {
         }
     }
     real: {
+        selecting::{
+            s25_default_only_when_nothing_is_ready,
+        }
         transferring::{
             s29_socket_of_std_and_back,
         }

@@ -5,10 +5,13 @@ use crate::streams::{byte, full_pair, pair, settle};
 use coracle_coro::net::{TcpListener, TcpStream};
 use coracle_coro::sync::{Arm, Select, after, channel};
 use coracle_coro::{select, spawn};
-use coracle_loop::demux::SocketOption;
+use coracle_loop::Loop;
+use coracle_loop::demux::{Handle, Interest, Operation, SocketOption};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
+use std::time::Instant;
 
 pub(crate) fn s25_first_of_two_streams(h: &Harness) {
     h.run(|| {
@@ -217,6 +220,63 @@ pub(crate) fn s25_default_when_nothing_is_ready(h: &Harness) {
         assert!(!ready());
         Ok(())
     });
+}
+
+/// However much else there is to be told, and if the loop stops meanwhile.
+pub(crate) fn s25_default_only_when_nothing_is_ready(h: &Harness) {
+    const MANY: usize = 16;
+    /// Is ready again and again, and takes its time.
+    fn flood(lp: &Loop, handle: Handle, until: &Rc<Cell<bool>>) {
+        let until = Rc::clone(until);
+        let poll = Operation::Poll { handle, interest: Interest::WRITE };
+        lp.operate(poll, move |lp, _| {
+            let begin = Instant::now();
+            while begin.elapsed() < MS / 2 {}
+            if !until.get() {
+                flood(lp, handle, &until);
+            }
+        });
+    }
+    fn is_ready(server: &TcpStream) -> bool {
+        select! {
+            ready = server.readable() => ready.is_ok(),
+            default => false,
+        }
+    }
+    h.run(|| {
+        let (client, server) = pair()?;
+        (&client).write_all(b"!")?;
+        settle()?;
+        let lp = Loop::current().expect("a coroutine is in a turn");
+        let over = Rc::new(Cell::new(false));
+        for _ in 0..MANY {
+            flood(&lp, lp.socket_pair()?.0, &over);
+        }
+        for _ in 0..5 {
+            assert!(is_ready(&server));
+        }
+        over.set(true);
+        Ok(())
+    });
+    let seen = Rc::new(Cell::new(None));
+    let shared = Rc::clone(&seen);
+    h.lp.defer(move |_| {
+        spawn(move || {
+            let (client, server) = pair().expect("a pair");
+            let writing = spawn(move || {
+                settle().expect("the other waits");
+                (&client).write_all(b"!!").expect("two bytes");
+                client
+            });
+            byte(&server).expect("the first"); // by a completion: there is no wait in this turn any more
+            Loop::current().expect("a coroutine is in a turn").stop();
+            shared.set(Some(is_ready(&server)));
+            drop(writing.join());
+        });
+    });
+    h.lp.run().expect("until it stops");
+    h.lp.run_until_idle().expect("the rest");
+    assert_eq!(seen.get(), Some(true));
 }
 
 pub(crate) fn s25_connection_that_was_reset_is_not_accepted(h: &Harness) {

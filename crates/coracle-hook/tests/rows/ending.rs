@@ -1,7 +1,7 @@
 //! Cancelling, deadlines, closing: whatever ends a wait, ends one in a hooked call.
 
 use crate::harness::{ECANCELED, ETIMEDOUT, HOUR, Harness, now};
-use crate::helping::{Folder, number, pair, said};
+use crate::helping::{Folder, number, pair, said, to_be_closed};
 use coracle_coro::{JoinHandle, shield, spawn, timeout, yield_now};
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -262,7 +262,7 @@ pub(crate) fn s31_close_from_another_thread(h: &Harness) {
     h.run(|| {
         for _ in 0..10 {
             let (near, _far) = pair()?;
-            let fd = near.into_raw_fd();
+            let fd = to_be_closed(near);
             let waiting = spawn(move || {
                 // SAFETY: space for a byte.
                 said(unsafe { libc::recv(fd, [0_u8; 1].as_mut_ptr().cast(), 1, 0) } as i64)
@@ -272,7 +272,7 @@ pub(crate) fn s31_close_from_another_thread(h: &Harness) {
             let closing = thread::spawn(move || unsafe { libc::close(fd) });
             assert_eq!(waiting.join().expect("it waits"), Err(libc::EBADF));
             assert_eq!(closing.join().expect("a thread"), 0);
-            // The loop goes on, and the number is good for another.
+            // The loop goes on.
             let (mut one, mut other) = pair()?;
             let echo = spawn(move || other.read(&mut [0; 4]).expect("read"));
             yield_now();

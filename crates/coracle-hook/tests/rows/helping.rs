@@ -2,11 +2,13 @@
 
 use crate::harness::Harness;
 use coracle_coro::spawn;
+use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
 use std::fmt::Debug;
 use std::io;
 use std::mem::zeroed;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -40,8 +42,20 @@ pub(crate) fn apart(file: impl AsRawFd) -> i32 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: numbers.
     let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, number) };
+    assert!(
+        copy >= 0,
+        "{}: is there room above {number} (`ulimit -n`)?",
+        io::Error::last_os_error()
+    );
     assert_eq!(copy, number, "somebody has it");
     copy
+}
+
+/// A socket that another thread will close under a wait. On io_uring under a number nobody else gets: there the kernel
+/// looks at it when the request is handed over, which may be after the close.
+pub(crate) fn to_be_closed(socket: TcpStream) -> i32 {
+    let on_uring = Loop::current().is_some_and(|lp| lp.backend() == Backend::Uring);
+    if on_uring { apart(socket) } else { socket.into_raw_fd() }
 }
 
 /// Runs `script` in a plain thread, which is the kernel's own meaning, and in a coroutine: both must say the same.

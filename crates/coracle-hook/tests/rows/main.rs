@@ -138,13 +138,15 @@ suite! {
             s32_poll_for_what_a_loop_does_not_know,
             s32_poll_times_out,
             s32_select_parks,
+            s32_poll_that_is_answered_at_once_gives_way,
+            s31_closed_number_is_not_polled_for_its_next_owner,
             s32_epoll_wait_parks,
             s32_eventfds_park,
         }
     }
     real: {
         corners::{ s32_number_that_was_a_socket, s31_number_that_changes_past_libc }
-        receiving::{ s31_used_socket_is_closed_by_another_thread }
+        receiving::{ s31_used_socket_is_closed_by_another_thread, s32_time_out_of_who_is_the_next }
         streams::{ s32_connect_parks }
         ending::{ s32_listener_shared_with_a_thread, s31_close_from_another_thread,
             s32_sockets_change_their_owner }

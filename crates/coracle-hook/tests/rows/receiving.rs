@@ -2,8 +2,8 @@
 //! another, disturbed by a signal, and gone with their loop. Whatever ends one, its space is its owner's again.
 
 use crate::harness::{ECANCELED, Harness};
-use crate::helping::{REMEMBERS, number, pair, said};
-use coracle_coro::{JoinHandle, spawn, spawn_on, yield_now};
+use crate::helping::{REMEMBERS, apart, number, pair, said, to_be_closed};
+use coracle_coro::{JoinHandle, spawn, spawn_on, timeout, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -212,6 +212,33 @@ pub(crate) fn s31_close_of_a_receive_with_a_time_out(h: &Harness) {
     });
 }
 
+/// Who waits behind another, and whose time is over when it is woken to be the next, is told so nevertheless.
+pub(crate) fn s32_time_out_of_who_is_the_next(h: &Harness) {
+    const TIME: Duration = Duration::from_millis(400);
+    h.run(|| {
+        let (near, far) = pair()?;
+        near.set_read_timeout(Some(TIME))?;
+        let fd = apart(near); // a copy, of which nothing is known
+        (&far).write_all(b"1")?;
+        assert_eq!(Room::new().receive(fd), Ok(1));
+        let begin = Instant::now();
+        let first = spawn(move || Room::new().receive(fd));
+        yield_now();
+        let next = spawn(move || timeout(60_000 * MS, || Room::new().receive(fd)));
+        coracle_coro::sleep(TIME / 3)?; // the kernel was asked meanwhile
+        (&far).write_all(b"1")?;
+        // In one turn, the first receives and wakes the next, and it is late.
+        coracle_hook::off(|| thread::sleep((TIME + 50 * MS).saturating_sub(begin.elapsed())));
+        let (first, next) = (first.join().expect("the first"), next.join().expect("the next"));
+        if first == Ok(1) {
+            assert_eq!(next, Err(libc::EAGAIN));
+        } // else the machine is too slow for this
+        assert!(begin.elapsed() < 30_000 * MS, "it was told by the time-out around it");
+        close(fd);
+        Ok(())
+    });
+}
+
 /// A number that becomes another socket, which has bytes already: who waited before does not get them.
 pub(crate) fn s31_number_with_bytes_takes_the_place_of_another(h: &Harness) {
     h.run(|| {
@@ -243,7 +270,9 @@ pub(crate) fn s31_used_socket_is_closed_by_another_thread(h: &Harness) {
     h.run(|| {
         for _ in 0..10 {
             let (near, far) = used_pair()?;
-            let fd = near.into_raw_fd();
+            let fd = to_be_closed(near);
+            (&far).write_all(b"1")?; // it is used under this number, too
+            assert_eq!(Room::new().receive(fd), Ok(1));
             let all: Vec<_> = (0..2).map(|_| receiving(fd)).collect();
             let closing = thread::spawn(move || close(fd));
             for (room, waiting) in all {

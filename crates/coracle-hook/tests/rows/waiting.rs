@@ -1,8 +1,8 @@
 //! Waiting for several descriptors at once.
 
 use crate::harness::Harness;
-use crate::helping::{as_in_a_thread, pair, said};
-use coracle_coro::{spawn, yield_now};
+use crate::helping::{apart, as_in_a_thread, pair, said};
+use coracle_coro::{spawn, timeout, yield_now};
 use libc::{c_int, c_short, pollfd};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -167,8 +167,74 @@ pub(crate) fn s32_select_parks(h: &Harness) {
         Ok(())
     });
     let seen =
-        as_in_a_thread(h, || [select(&[], &[], Some((0, -1))), select(&[], &[], Some((0, 1000)))]);
-    assert_eq!((seen[0].0, seen[1].0), (Err(libc::EINVAL), Ok(0)));
+        as_in_a_thread(h, || [(0, -1), (0, 1000)].map(|time| select(&[], &[], Some(time)).0));
+    assert_eq!(seen, [Err(libc::EINVAL), Ok(0)]);
+    // Microseconds that are more than a second.
+    let seen = as_in_a_thread(h, || {
+        let (near, _far) = pair().expect("a pair");
+        [(0, 1_500_000), (3600, 1_000_000)].map(|time| {
+            let (answer, _, left) = select(&[], &[near.as_raw_fd()], Some(time));
+            (answer, left)
+        })
+    });
+    assert_eq!(seen, [(Ok(1), true); 2]);
+}
+
+/// Whoever finds something every time lets others have their turn nevertheless.
+pub(crate) fn s32_poll_that_is_answered_at_once_gives_way(h: &Harness) {
+    h.run(|| {
+        let (near, _far) = pair()?;
+        let other = spawn(|| ());
+        // More than anybody does in a row, and few enough to end if nobody else ever runs.
+        let mut rounds = 0..10_000;
+        while !other.is_finished() && rounds.next().is_some() {
+            assert_eq!(poll(&mut [entry(&near, libc::POLLOUT)], -1), Ok(1));
+        }
+        assert!(other.is_finished(), "it has never given way");
+        Ok(())
+    });
+}
+
+/// A number that is closed under a wait, and a stranger's before the wait is over: the stranger is not waited for.
+pub(crate) fn s31_closed_number_is_not_polled_for_its_next_owner(h: &Harness) {
+    fn polls(fd: c_int) -> (Result<i64, i32>, c_short) {
+        let (other, _peer) = pair().expect("a pair");
+        let mut list = [entry(&other, libc::POLLIN), pollfd { fd, ..entry(&other, libc::POLLIN) }];
+        (poll(&mut list, -1), list[1].revents)
+    }
+    fn polls_rarely(fd: c_int) -> (Result<i64, i32>, c_short) {
+        let mut list = [pollfd { fd, events: libc::POLLPRI, revents: 0 }];
+        (poll(&mut list, -1), list[0].revents)
+    }
+    fn selects(fd: c_int) -> (Result<i64, i32>, c_short) {
+        (select(&[fd], &[], None).0, 0)
+    }
+    type Call = fn(c_int) -> (Result<i64, i32>, c_short);
+    let calls: [(Call, _); 3] = [
+        (polls, (Ok(1), libc::POLLNVAL)),
+        (polls_rarely, (Ok(1), libc::POLLNVAL)),
+        (selects, (Err(libc::EBADF), 0)),
+    ];
+    h.run(move || {
+        for (call, expected) in calls {
+            let (near, _far) = pair()?;
+            let (stranger, _peer) = pair()?;
+            let fd = apart(near);
+            let waiting = spawn(move || timeout(Duration::from_secs(60), || call(fd)));
+            yield_now();
+            coracle_coro::sleep(Duration::from_millis(2))?;
+            assert!(!waiting.is_finished());
+            // SAFETY: it is ours, and who waits there is told.
+            assert_eq!(unsafe { libc::close(fd) }, 0);
+            // SAFETY: a number that nobody has.
+            let next = unsafe { libc::fcntl(stranger.as_raw_fd(), libc::F_DUPFD_CLOEXEC, fd) };
+            assert_eq!(next, fd, "it was not free");
+            assert_eq!(waiting.join().expect("it waits"), expected);
+            // SAFETY: it is ours.
+            assert_eq!(unsafe { libc::close(fd) }, 0);
+        }
+        Ok(())
+    });
 }
 
 /// Somebody else's loop inside a coroutine.

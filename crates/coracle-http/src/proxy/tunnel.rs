@@ -63,7 +63,11 @@ impl Protocol for Tunnel {
         let socket = conn.lp().adopt(descriptor)?;
         let (near, far) = Relay::facing(conn.handle());
         let facing = Facing { secure, relay: Some(far) };
-        near.join(attach(conn.lp(), socket, Relay::settings(), facing)?);
+        let upstream = attach(conn.lp(), socket, Relay::settings(), facing)?;
+        if conn.with(&upstream, |_| ()).is_none() {
+            conn.abort(); // it is gone already, and could not say so in this callback
+        }
+        near.join(upstream);
         self.relay = Some(near);
         Ok(())
     }

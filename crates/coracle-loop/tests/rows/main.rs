@@ -184,6 +184,7 @@ suite! {
             b7_flood_of_deferred_jobs_does_not_starve_the_others,
             b7_flood_of_timers_does_not_starve_the_others,
             b7_flood_of_completions_does_not_starve_the_others,
+            b7_flood_of_polls_does_not_starve_the_others,
             b7_budget_is_kept_and_the_rest_comes_without_a_sleep,
             b11_dump_says_what_the_loop_waits_for,
             b12_now_stands_still_within_a_turn_and_never_goes_back,

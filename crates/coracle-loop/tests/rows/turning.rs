@@ -1,7 +1,7 @@
 //! Row B, first half: whose turn is it? Order, ways to run, stopping, hooks, fairness, looking in.
 
 use crate::harness::{Harness, Log, run_until, same_loop};
-use coracle_loop::demux::{Completion, Handle, Operation, Outcome, Submitted};
+use coracle_loop::demux::{Completion, Handle, Interest, Operation, Outcome, Submitted};
 use coracle_loop::{Hook, HookKind, Loop, LoopHandle, RemoteTimer};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -538,6 +538,23 @@ pub(crate) fn b7_flood_of_completions_does_not_starve_the_others(h: &Harness) {
                 Submitted::Pending(_)
             ));
             flood(&lp, a);
+        }
+        let others = Others::start(&lp, lp.socket_pair().unwrap());
+        run_until(&lp, &others, Others::are_served);
+    }
+}
+
+/// What is ready for as long as anybody asks, and is asked for again and again.
+pub(crate) fn b7_flood_of_polls_does_not_starve_the_others(h: &Harness) {
+    fn flood(lp: &Loop, handle: Handle) {
+        let poll = Operation::Poll { handle, interest: Interest::WRITE };
+        lp.operate(poll, move |lp, _| flood(lp, handle));
+    }
+    for budget in [1, 2, 4, 8, 16, 32] {
+        let lp = h.builder().budget(budget).build().unwrap();
+        for _ in 0..50 {
+            let (writable, _) = lp.socket_pair().unwrap();
+            flood(&lp, writable);
         }
         let others = Others::start(&lp, lp.socket_pair().unwrap());
         run_until(&lp, &others, Others::are_served);

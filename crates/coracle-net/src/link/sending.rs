@@ -8,6 +8,7 @@ use coracle_loop::Loop;
 use coracle_loop::demux::{
     Finished, Operation, Outcome, Outgoing, Payload, SocketOption, Submitted,
 };
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,9 +38,10 @@ impl Link {
         let scratch = &self.service.scratch;
         if self.calm.get() && scratch.is_of(self) {
             // Taken and not borrowed: `f` may write to another connection.
-            let mut written = scratch.written.take();
-            let result = f(&mut written);
-            scratch.written.replace(written);
+            let written = scratch.written.take();
+            let mut back = PutBack { place: &scratch.written, keep: written.len(), written };
+            let result = f(&mut back.written);
+            back.keep = back.written.len();
             return result;
         }
         let mut spare = scratch.spare.take();
@@ -452,6 +454,22 @@ impl Link {
         drop(state);
         self.note_sent(tag, finished);
         self.settle(lp); // a mark may have asked for something
+    }
+}
+
+/// What a callback has written, in somebody's hands. If he panics, it is as it was before.
+struct PutBack<'a> {
+    place: &'a RefCell<WriteBuffer>,
+    written: WriteBuffer,
+    /// How much of it is good.
+    keep: usize,
+}
+
+impl Drop for PutBack<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.written.truncate(self.keep);
+        self.place.replace(std::mem::take(&mut self.written));
     }
 }
 

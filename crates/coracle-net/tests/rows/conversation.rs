@@ -9,6 +9,7 @@ use coracle_net::{
 use rustix::net::sockopt;
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -37,12 +38,30 @@ pub(crate) fn i1_panic_closes_that_connection_only(h: &Harness) {
     let other = Pair::new(h, Settings::default(), echo);
     let pair = Pair::new(h, Settings::default(), |_, input| {
         input.take_all();
-        std::panic::resume_unwind(Box::new("on purpose"));
+        resume_unwind(Box::new("on purpose"));
     });
     pair.send(b"x");
     assert_eq!(pair.over(), ["open", "data", "close: the protocol panicked"]);
     other.send(b"still there");
     assert_eq!(other.receive(11), "still there");
+}
+
+pub(crate) fn i1_panic_that_is_caught_loses_nothing_that_was_written_before(h: &Harness) {
+    let pair = Pair::new(h, Settings::default(), |conn, input| {
+        input.take_all();
+        conn.write("before, ");
+        let panicking = AssertUnwindSafe(|| {
+            conn.write_with(|out| {
+                out.push(b"half of");
+                resume_unwind(Box::new("on purpose"));
+            });
+        });
+        catch_unwind(panicking).expect_err("it panics");
+        conn.write("after");
+        Ok(())
+    });
+    pair.send(b"x");
+    assert_eq!(pair.receive(13), "before, after");
 }
 
 pub(crate) fn i1_function_is_a_protocol(h: &Harness) {

@@ -21,6 +21,7 @@ mod passing;
 mod pausing;
 mod peers;
 mod rates;
+mod relaying;
 mod sample_layers;
 mod tasks;
 
@@ -53,10 +54,16 @@ macro_rules! suite {
 
 suite! {
     all: {
+        relaying::{
+            r3_each_direction_ends_by_itself,
+            r3_who_is_not_read_is_not_read_from,
+            r3_end_of_one_is_the_end_of_both,
+        }
         conversation::{
             i1_callbacks_come_in_order_and_the_last_is_on_close,
             i1_error_of_a_callback_closes_after_what_was_written,
             i1_panic_closes_that_connection_only,
+            i1_panic_that_is_caught_loses_nothing_that_was_written_before,
             i1_function_is_a_protocol,
             e5_half_a_message_stays_for_the_next_time,
             e5_protocol_that_keeps_its_input_starves_nobody,
