@@ -4,7 +4,7 @@
 /// The length of a line of the processor's cache.
 const LINE_BYTES: isize = 64;
 
-/// Has the lines from `before` ahead of `place` to `after` behind it fetched. Nothing is read: any address will do.
+/// Has the lines from `before` ahead of `place` to `after` behind it fetched. Nothing is read: any address does.
 #[inline(always)]
 pub(crate) fn around<T>(place: *const T, before: isize, after: isize) {
     for line in -before..=after {

@@ -161,8 +161,8 @@ fn come_by(lp: &Loop) {
     }
 }
 
-/// The time of a call is over: ends the wait that it is in. One that is between two waits, woken from the first and
-/// not yet in the second, is looked for again.
+/// The time of a call is over: ends the wait that it is in. One that is between two waits, woken from the first
+/// and not yet in the second, is looked for again.
 fn time_out(lp: &Loop, call: u64) {
     let scheduler = Scheduler::of(lp);
     let Some(sleeper) = scheduler.notes.sleeper(call) else { return };

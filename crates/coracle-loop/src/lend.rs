@@ -150,8 +150,8 @@ impl Loop {
         }
     }
 
-    /// Whether there are completions that nobody was told of yet. Where the kernel only tells who is ready, it does not
-    /// count what nobody has looked at. Loop thread only.
+    /// Whether there are completions that nobody was told of yet. Where the kernel only tells who is ready,
+    /// what nobody has looked at does not count. Loop thread only.
     #[doc(hidden)]
     #[inline]
     pub fn has_more_completions(&self) -> bool {

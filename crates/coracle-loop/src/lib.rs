@@ -531,9 +531,9 @@ impl Loop {
         self.inner.deferred.borrow_mut().push_back(Box::new(job));
     }
 
-    /// Runs `job` when the next wait is over, and everybody was told what it has found: if there is no end of that,
-    /// those who are in line by now. For a job that does not panic. Only before the wait of a turn, as from a
-    /// [deferred](Loop::defer) job.
+    /// Runs `job` when the next wait is over, and everybody was told what it has found; if there is no end of
+    /// that, those who are in line by now. For a job that does not panic. Only before the wait of a turn, as
+    /// from a [deferred](Loop::defer) job.
     #[doc(hidden)]
     pub fn defer_to_last(&self, job: impl FnOnce(&Loop) + 'static) {
         // Each of them once; and as many that were in line already, in a backend that has two lines.

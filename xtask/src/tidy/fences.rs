@@ -14,6 +14,7 @@ const FENCED: &[(&str, &str)] = &[
     ("crates/coracle-coro/src/future/table.rs", "the scheduler of a future's loop"),
     ("crates/coracle-coro/src/join.rs", "the type of a result, which the coroutine has forgotten"),
     ("crates/coracle-coro/src/place.rs", "a value whose type is forgotten"),
+    ("crates/coracle-coro/src/prefetch.rs", "a hint to the processor"),
     ("crates/coracle-coro/src/sleeper.rs", "one that is used again; the task of its coroutine"),
     ("crates/coracle-coro/src/task.rs", "a closure whose type is forgotten; what a task points to"),
     ("crates/coracle-coro/src/way.rs", "a pointer that counts, in one word"),

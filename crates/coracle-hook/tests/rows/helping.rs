@@ -51,8 +51,8 @@ pub(crate) fn apart(file: impl AsRawFd) -> i32 {
     copy
 }
 
-/// A socket that another thread will close under a wait. On io_uring under a number nobody else gets: there the kernel
-/// looks at it when the request is handed over, which may be after the close.
+/// A socket that another thread will close under a wait. On io_uring under a number nobody else gets: there the
+/// kernel looks at it when the request is handed over, which may be after the close.
 pub(crate) fn to_be_closed(socket: TcpStream) -> i32 {
     let on_uring = Loop::current().is_some_and(|lp| lp.backend() == Backend::Uring);
     if on_uring { apart(socket) } else { socket.into_raw_fd() }

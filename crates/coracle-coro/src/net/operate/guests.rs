@@ -92,8 +92,8 @@ pub fn forget_older(fd: i32, generation: u32) {
 }
 
 /// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
-/// only its number, which may be that of another before the loop hears of a close by another thread. On io_uring it
-/// has it from when a request is handed over, which is up to a turn after the call.
+/// only its number, which may be that of another before the loop hears of a close by another thread. On io_uring
+/// it has it from when a request is handed over, which is up to a turn after the call.
 #[inline]
 pub fn has_guests() -> bool {
     let keeps = |backend| matches!(backend, Backend::Uring | Backend::Epoll);
