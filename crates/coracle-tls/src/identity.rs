@@ -336,6 +336,7 @@ mod tests {
         let error = Identity::from_der(Vec::new(), key).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     }
+
     /// A certificate of version 1, as `openssl x509 -req` makes one that is told of no extensions; and its key.
     fn version_1() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         let key = rcgen::KeyPair::generate().unwrap();

@@ -213,7 +213,7 @@ impl Line {
 
     fn write_frame(&self, conn: &mut Conn<'_>, frame: Frame) {
         conn.write_slice(&frame.head);
-        write_bytes(conn, frame.payload);
+        write_bytes(conn, &frame.payload);
     }
 
     /// Whether a message may be sent: it is open, and none is in its middle.
@@ -351,7 +351,7 @@ impl Line {
             state.deflater.go_astray();
         }
         drop(state);
-        write_shared(conn, bytes);
+        write_bytes(conn, bytes);
         Ok(true)
     }
 
@@ -512,17 +512,11 @@ pub(crate) fn cut(conn: &mut Conn<'_>) {
     conn.abort();
 }
 
-fn write_shared(conn: &mut Conn<'_>, bytes: &Bytes) {
+/// Short ones are copied to what is sent with them, long ones are shared.
+fn write_bytes(conn: &mut Conn<'_>, bytes: &Bytes) {
     match bytes.len() {
         0..=JOIN_BYTES => conn.write_slice(bytes),
         _ => conn.write(bytes.clone()),
-    }
-}
-
-fn write_bytes(conn: &mut Conn<'_>, bytes: Bytes) {
-    match bytes.len() {
-        0..=JOIN_BYTES => conn.write_slice(&bytes),
-        _ => conn.write(bytes),
     }
 }
 
