@@ -1,7 +1,8 @@
 //! Did anything else run while we measured?
 //!
 //! The kernel's account of busy time on all cores, minus what this process and its children have used, is what
-//! others have used. A hypervisor that takes our cores away counts too.
+//! others have used. A hypervisor that takes our cores away counts too. The kernel's own threads do not: they work
+//! for whom we measure, whose files they write and whose packets they deliver; who else keeps them busy is seen himself.
 
 use std::fs;
 use std::io;
@@ -65,14 +66,18 @@ fn busy() -> io::Result<Duration> {
 }
 
 /// Time this process and its children have used, finished or not: a server that is asked all the time is no other.
+/// With it that of the kernel's threads.
 fn own() -> io::Result<Duration> {
     let own = Used::of(std::process::id())?;
     let mut ticks = own.ticks;
-    let mut parents = vec![std::process::id()];
     let processes: Vec<Used> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid| Used::of(pid).ok()) // some end meanwhile
         .collect();
+    // The first process and the parent of the kernel's threads have none.
+    let kernel = processes.iter().find(|process| process.parent == 0 && process.pid != 1);
+    let mut parents: Vec<u32> = kernel.map(|kernel| kernel.pid).into_iter().collect();
+    parents.push(std::process::id());
     while let Some(parent) = parents.pop() {
         for child in processes.iter().filter(|process| process.parent == parent) {
             ticks += child.ticks;

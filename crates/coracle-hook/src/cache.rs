@@ -149,8 +149,7 @@ fn guess(fd: c_int, short: bool) {
     let looked = if before & GUESSED != 0 {
         before & (GUESSED | TCP)
     } else {
-        let protocol = raw::socket_option::<c_int>(fd, libc::SO_PROTOCOL);
-        GUESSED | if protocol == Ok(libc::IPPROTO_TCP) { TCP } else { 0 }
+        GUESSED | if is_tcp(fd) { TCP } else { 0 }
     };
     let after = looked | if short && looked & TCP != 0 { DRAINED } else { 0 };
     if after != before {
@@ -158,6 +157,10 @@ fn guess(fd: c_int, short: bool) {
         let order = Ordering::Relaxed;
         let _ = place.compare_exchange(before, after, order, order);
     }
+}
+
+fn is_tcp(fd: c_int) -> bool {
+    raw::socket_option::<c_int>(fd, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
 /// It has a peer.
@@ -198,15 +201,24 @@ fn born(fd: c_int, facts: u8) {
     }
 }
 
-/// `fd` was accepted from `listener`, whose time-outs it has.
+/// `fd` was accepted from `listener`, whose time-outs it has. If nothing is known of that, because it was inherited,
+/// or made past libc, the kernel is asked once.
 pub(crate) fn accepted(fd: c_int, listener: c_int, flags: c_int) {
     let of = facts(listener);
-    if of.is_known() {
-        let nonblocking = if flags & libc::SOCK_NONBLOCK != 0 { NONBLOCKING } else { 0 };
-        born(fd, of.0 & (RECEIVE_TIMEOUT | SEND_TIMEOUT | TCP) | CONNECTED | nonblocking);
-    } else {
-        forget(fd);
-    }
+    let inherited =
+        if of.is_known() { of.0 & (RECEIVE_TIMEOUT | SEND_TIMEOUT | TCP) } else { look_at(fd) };
+    let nonblocking = if flags & libc::SOCK_NONBLOCK != 0 { NONBLOCKING } else { 0 };
+    born(fd, inherited | CONNECTED | nonblocking);
+}
+
+/// What the kernel says of a socket that nobody else has yet.
+fn look_at(fd: c_int) -> u8 {
+    let facts = [
+        (is_tcp(fd), TCP),
+        (wait::receive_timeout(fd).is_some(), RECEIVE_TIMEOUT),
+        (wait::send_timeout(fd).is_some(), SEND_TIMEOUT),
+    ];
+    facts.iter().filter(|(holds, _)| *holds).map(|(_, fact)| fact).sum()
 }
 
 fn of_kind(domain: c_int, kind: c_int) -> u8 {
@@ -373,5 +385,35 @@ fn note_control(fd: c_int, command: c_int, argument: usize, answer: c_int) {
         libc::F_SETFL => set(fd, NONBLOCKING, argument as c_int & libc::O_NONBLOCK != 0),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, answer),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{accepted, facts, forget};
+    use std::io;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    #[test]
+    fn who_is_accepted_from_an_unknown_listener_is_known() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        forget(listener.as_raw_fd());
+        // SO_RCVTIMEO of a listener is that of whoever is accepted.
+        let as_stream = TcpStream::from(std::os::fd::OwnedFd::from(listener.try_clone()?));
+        let mut waits = Vec::new();
+        for timeout in [None, Some(Duration::from_secs(5))] {
+            as_stream.set_read_timeout(timeout)?;
+            let _client = TcpStream::connect(listener.local_addr()?)?;
+            let (socket, _) = listener.accept()?;
+            accepted(socket.as_raw_fd(), listener.as_raw_fd(), 0);
+            let known = facts(socket.as_raw_fd());
+            assert!(known.is_tcp_guest(), "{known:?}");
+            waits.push((known.has_timeout(true), known.has_timeout(false)));
+            forget(socket.as_raw_fd());
+        }
+        assert_eq!(waits, [(false, false), (true, false)]);
+        Ok(())
     }
 }

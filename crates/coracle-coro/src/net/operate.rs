@@ -36,7 +36,7 @@ use coracle_loop::demux::{
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
@@ -376,17 +376,27 @@ fn tell_failure(error: io::Error, asked: Option<Errno>) -> io::Error {
     }
 }
 
-/// One direction of a descriptor: its operation in flight, and those who wait for their turn.
+/// One direction of a descriptor.
+#[derive(Default)]
 pub(super) struct Lane {
     turn: Cell<TurnState>,
+    /// Made when it is needed, which it seldom is: the sockets of a thousand coroutines compete for the cache.
+    waits: OnceCell<Box<Waits>>,
+}
+
+/// Those who wait on a lane for more than a receive that lands in their frame.
+struct Waits {
+    /// For their turn.
     line: RefCell<Line<()>>,
+    /// For the operation in flight.
     landing: Landing,
 }
 
 /// Whose turn it is on a lane.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum TurnState {
     /// Nobody's.
+    #[default]
     Free,
     /// Somebody's, and nobody waits for it.
     Taken,
@@ -395,9 +405,10 @@ enum TurnState {
 }
 
 impl Lane {
-    pub(super) fn new(what: WaitsFor) -> Lane {
-        let line = RefCell::new(Line::new());
-        Lane { turn: Cell::new(TurnState::Free), line, landing: Landing::new(what) }
+    fn waits(&self, what: WaitsFor) -> &Waits {
+        self.waits.get_or_init(|| {
+            Box::new(Waits { line: RefCell::new(Line::new()), landing: Landing::new(what) })
+        })
     }
 
     /// Whether it is nobody's turn on this lane.
@@ -414,40 +425,42 @@ impl Lane {
     }
 
     /// The caller's turn on this lane; first come, first served.
-    fn take_turn(&self, limit: Option<Instant>) -> io::Result<Turn<'_>> {
+    fn take_turn(&self, what: WaitsFor, limit: Option<Instant>) -> io::Result<Turn<'_>> {
         if self.is_free() {
             return Ok(self.take());
         }
-        self.wait_for_turn(limit)?;
+        self.wait_for_turn(what, limit)?;
         Ok(Turn(self))
     }
 
     #[cold]
-    fn wait_for_turn(&self, limit: Option<Instant>) -> io::Result<()> {
+    fn wait_for_turn(&self, what: WaitsFor, limit: Option<Instant>) -> io::Result<()> {
         // It may let others run: before the lane is looked at.
-        let waiter = Waiter::new().waiting_for(self.landing.what);
+        let waiter = Waiter::new().waiting_for(what);
         if self.is_free() {
             self.turn.set(TurnState::Taken);
             return Ok(());
         }
         self.turn.set(TurnState::Awaited);
-        let place = self.line.borrow_mut().join(waiter.waker(), ());
+        let line = &self.waits(what).line;
+        let place = line.borrow_mut().join(waiter.waker(), ());
         let woken = waiter.wait(limit);
         // If it was woken, the lane was handed over; else nobody has done so, and nobody will.
-        self.line.borrow_mut().leave(place);
+        line.borrow_mut().leave(place);
         woken.result()
     }
 
     #[cold]
     fn hand_over(&self) {
-        if self.line.borrow_mut().wake_first().is_none() {
+        let next = self.waits.get().and_then(|waits| waits.line.borrow_mut().wake_first());
+        if next.is_none() {
             self.turn.set(TurnState::Free);
         }
     }
 
     /// Asks for the end of the operation in flight.
     pub(super) fn cancel(&self, lp: &Loop) {
-        if let Some(token) = self.landing.token.get() {
+        if let Some(token) = self.waits.get().and_then(|waits| waits.landing.token.get()) {
             lp.cancel(token);
         }
     }
@@ -473,8 +486,7 @@ const WRITING: u32 = 1;
 impl Complete for Socket {
     #[inline]
     fn complete(self: Rc<Self>, _lp: &Loop, tag: u32, completion: Completion) {
-        let lane = if tag == READING { &self.reading } else { &self.writing };
-        let waiting = lane.landing.land(completion);
+        let waiting = self.landing(tag).land(completion);
         drop(self);
         if let Some(coroutine) = waiting {
             // SAFETY: an operation is told to its socket in a turn of the loop it was submitted to, by a coroutine
@@ -485,16 +497,32 @@ impl Complete for Socket {
 }
 
 impl Socket {
+    /// The lane of operations with this tag, and what somebody waits for there.
+    #[inline]
+    fn lane(&self, tag: u32) -> (&Lane, WaitsFor) {
+        match tag {
+            READING => (&self.reading, WaitsFor::Read(self.handle)),
+            _ => (&self.writing, WaitsFor::Write(self.handle)),
+        }
+    }
+
+    #[inline]
+    fn landing(&self, tag: u32) -> &Landing {
+        let (lane, what) = self.lane(tag);
+        &lane.waits(what).landing
+    }
+
     /// The caller's turn on one of its lanes, unless it is closed.
     #[inline]
-    fn take_turn<'a>(
+    fn take_turn(
         &self,
         caller: Caller<'_>,
-        lane: &'a Lane,
+        tag: u32,
         limit: Option<Instant>,
-    ) -> io::Result<Turn<'a>> {
+    ) -> io::Result<Turn<'_>> {
         caller.check_home(&self.scheduler)?;
-        let turn = lane.take_turn(limit)?;
+        let (lane, what) = self.lane(tag);
+        let turn = lane.take_turn(what, limit)?;
         if self.is_gone() { Err(Errno::BADF.into()) } else { Ok(turn) }
     }
 
@@ -533,7 +561,7 @@ impl Socket {
     #[inline(never)]
     fn receive_within(self: &Rc<Self>, caller: Caller<'_>, space: &mut [u8]) -> io::Result<usize> {
         let limit = caller.limit(self.read_timeout.get());
-        let _turn = self.take_turn(caller, &self.reading, limit)?;
+        let _turn = self.take_turn(caller, READING, limit)?;
         // SAFETY: as in `receive`.
         let space = unsafe { Memory::borrowed_mut(space) };
         let receive = Operation::Receive { socket: self.handle, space };
@@ -548,13 +576,13 @@ impl Socket {
     ) -> io::Result<Message> {
         with_caller(|caller| {
             let limit = caller.limit(timeout);
-            let _turn = self.take_turn(caller, &self.reading, limit)?;
+            let _turn = self.take_turn(caller, READING, limit)?;
             // SAFETY: as in `receive`.
             let space = unsafe { Memory::borrowed_mut(space) };
             let (socket, limit_descriptors) = (self.handle, 0);
             let receive = Operation::ReceiveMessage { socket, space, limit_descriptors };
             self.operate(caller, READING, receive, limit)?;
-            match self.reading.landing.other.take() {
+            match self.landing(READING).other.take() {
                 Some(Ok(Outcome::Message(message))) => Ok(*message),
                 other => unreachable!("a receive of a message does not give {other:?}"),
             }
@@ -595,7 +623,7 @@ impl Socket {
         sent: Option<usize>,
     ) -> io::Result<usize> {
         let limit = caller.limit(self.write_timeout.get());
-        let _turn = self.take_turn(caller, &self.writing, limit)?;
+        let _turn = self.take_turn(caller, WRITING, limit)?;
         let mut sent = match sent {
             Some(sent) => sent,
             None => self.send_now(caller, bytes)?,
@@ -631,7 +659,7 @@ impl Socket {
     ) -> io::Result<usize> {
         with_caller(|caller| {
             let limit = caller.limit(timeout);
-            let _turn = self.take_turn(caller, &self.writing, limit)?;
+            let _turn = self.take_turn(caller, WRITING, limit)?;
             // SAFETY: as in `send_once`.
             let lend = |stretch: &io::IoSlice<'_>| unsafe { Memory::borrowed(stretch) };
             let payload = Payload::Many(stretches.iter().map(lend).collect());
@@ -649,7 +677,7 @@ impl Socket {
     ) -> io::Result<usize> {
         with_caller(|caller| {
             let limit = caller.limit(timeout);
-            let _turn = self.take_turn(caller, &self.writing, limit)?;
+            let _turn = self.take_turn(caller, WRITING, limit)?;
             // SAFETY: as in `send_once`.
             let payload = Payload::One(unsafe { Memory::borrowed(bytes) });
             let socket = self.handle;
@@ -672,7 +700,7 @@ impl Socket {
         }
         with_caller(|caller| {
             let limit = caller.limit(None);
-            let _turn = self.take_turn(caller, &self.writing, limit)?;
+            let _turn = self.take_turn(caller, WRITING, limit)?;
             // A send of nothing, which goes behind what is carried.
             let send = Operation::Send { socket: self.handle, payload: Payload::from(Vec::new()) };
             self.operate(caller, WRITING, send, limit)?;
@@ -691,7 +719,7 @@ impl Socket {
         operation: Operation,
         limit: Option<Instant>,
     ) -> io::Result<usize> {
-        let landing = if tag == READING { &self.reading.landing } else { &self.writing.landing };
+        let landing = self.landing(tag);
         match caller.lp().submit(operation, self, tag) {
             Submitted::Done(finished) => caller.done(landing, finished),
             Submitted::Pending(token) => caller.wait_within(landing, token, limit),

@@ -11,7 +11,7 @@
 //! a word: so a receive that has waited for a while has its number looked at, once, and if that has become
 //! something else, the call is made in the other way.
 
-use super::{Caller, Landing, Single, Socket, with_caller};
+use super::{Caller, Landing, READING, Single, Socket, WRITING, with_caller};
 use crate::current::{self, Frame};
 use crate::failures;
 use crate::scheduler::Scheduler;
@@ -143,7 +143,7 @@ impl Number {
         self.with_guest(own, |socket| {
             with_caller(|caller| {
                 let limit = caller.limit(own);
-                let _turn = socket.take_turn(caller, &socket.writing, limit)?;
+                let _turn = socket.take_turn(caller, WRITING, limit)?;
                 socket.send_once(caller, limit, bytes)
             })
         })
@@ -167,7 +167,7 @@ impl Number {
             let single = Rc::new(Single { landing: Landing::new(WaitsFor::Read(listener)) });
             with_caller(|caller| {
                 let limit = caller.limit(own);
-                let _turn = socket.take_turn(caller, &socket.reading, limit)?;
+                let _turn = socket.take_turn(caller, READING, limit)?;
                 let accept = Operation::AcceptNumber { listener, place };
                 match caller.lp().submit(accept, &single, 0) {
                     Submitted::Done(finished) => caller.done(&single.landing, finished),
