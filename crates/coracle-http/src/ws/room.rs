@@ -144,7 +144,7 @@ fn tell(lp: &Loop, queue: &Arc<Mutex<Queue>>) {
         drop(locked); // whoever is written to may be closed, and leave
         let members = stretch.members();
         members.iter().for_each(|member| member.send_together(lp, &stretch.messages));
-        limit = limit.min(stretch.everybody()) - members.len();
+        limit = stretch.left(limit);
     }
     let queue = Arc::clone(queue);
     lp.defer(move |lp| tell(lp, &queue));
