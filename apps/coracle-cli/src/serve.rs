@@ -74,7 +74,7 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
         }
         privileges::give_up(setup.account.as_ref())?;
         read_as_user(&arguments, &setup)?; // as workers will
-        readable::check(&setup)?;
+        readable::check(&setup, setup.account.as_ref())?;
         readable::warnings(&setup).for_each(|warning| tracing::warn!("{warning}"));
         coracle::seeing::dump_on_sigquit()?;
         // So that what cannot be served is told here, and once.
@@ -102,7 +102,7 @@ pub(crate) fn serve(arguments: Arguments) -> io::Result<()> {
         server = server.listen()?; // only who is privileged may, perhaps
     }
     privileges::give_up(setup.account.as_ref())?;
-    readable::check(&setup)?;
+    readable::check(&setup, setup.account.as_ref())?;
     if !is_worker {
         readable::warnings(&setup).for_each(|warning| tracing::warn!("{warning}"));
     }
@@ -201,7 +201,7 @@ fn check_as_user(config: &Path, setup: &Setup) -> io::Result<()> {
         Err(error) => say(format_args!("{NO_RELOAD}: {error}")),
         Ok(()) => {}
     }
-    readable::check(setup)?;
+    readable::check(setup, setup.account.as_ref())?;
     readable::warnings(setup).for_each(|warning| say(format_args!("{warning}")));
     Ok(())
 }

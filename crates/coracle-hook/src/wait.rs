@@ -187,13 +187,14 @@ fn polled_in(
     // Before they are in the set, which forgets a descriptor that is closed without a word.
     let sit = |&(fd, _): &(c_int, c_short)| Sitting::new(fd, wait.waker());
     let sittings: Vec<Sitting> = wanted.iter().map(sit).collect();
-    let set = make_set().ok()?;
-    let ended = poll_all(lp, wait, &[(set.as_raw_fd(), Interest::READ)], Until::Known(deadline))?;
-    let ended = match ended {
+    let polled = make_set().ok().and_then(|set| {
+        poll_all(lp, wait, &[(set.as_raw_fd(), Interest::READ)], Until::Known(deadline))
+    });
+    let ended = polled.map(|ended| match ended {
         Err(Stop::Closed(_)) => Ok(()), // ours, by somebody who closes all there are: another is made
         ended => ended,
-    };
-    Some(closed_among(&sittings).unwrap_or(ended))
+    });
+    closed_among(&sittings).or(ended)
 }
 
 fn poll_all(
@@ -215,7 +216,8 @@ fn poll_all(
             _ => {
                 ready.wake.take();
                 polls.cancel(lp);
-                return None;
+                // It may be refused because it was closed: who looks at the number next may find a stranger.
+                return closed_among(polls.all().map(|(sitting, _)| sitting).chain([&sitting]));
             }
         }
     }
@@ -499,4 +501,46 @@ pub(crate) fn receive_timeout(fd: c_int) -> Option<Duration> {
 /// The same for a send.
 pub(crate) fn send_timeout(fd: c_int) -> Option<Duration> {
     raw::socket_timeout(fd, libc::SO_SNDTIMEO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::IntoRawFd;
+    use std::os::unix::net::UnixStream;
+
+    /// What a wait is told if its descriptor is closed when it has just sat down, its number becomes somebody else's,
+    /// and then this is what the loop is to watch.
+    fn told_of(set: impl FnOnce() -> Result<OwnedFd, c_int> + Send + 'static) -> Result<(), Stop> {
+        let waiting = move || {
+            let (own, _peer) = UnixStream::pair().unwrap();
+            let (stranger, _other) = UnixStream::pair().unwrap();
+            let fd = own.into_raw_fd();
+            let make_set = || {
+                drop(seats::closing(fd)); // as a hooked close does
+                // SAFETY: both are ours. The first is closed, and its number is the second one's.
+                assert_eq!(unsafe { libc::dup2(stranger.as_raw_fd(), fd) }, fd);
+                set()
+            };
+            let soon = lp().deadline(Duration::from_millis(100));
+            let told = any_ready_in(&[(fd, libc::POLLIN)], make_set, Some(soon));
+            // SAFETY: it is ours, and nobody has it any more.
+            unsafe { libc::close(fd) };
+            Ok(told.map_err(|stop| if stop == Stop::Closed(fd) { Stop::Closed(0) } else { stop }))
+        };
+        coracle_coro::run(waiting).unwrap()
+    }
+
+    #[test]
+    fn s33_close_is_told_where_there_is_no_set() {
+        assert_eq!(told_of(|| Err(libc::EBADF)), Err(Stop::Closed(0)));
+    }
+
+    #[test]
+    fn s33_close_is_told_where_a_loop_cannot_watch() {
+        // A regular file: epoll(7) has none of them.
+        let file = || Ok(File::open("/proc/self/exe").unwrap().into());
+        assert_eq!(told_of(file), Err(Stop::Closed(0)));
+    }
 }

@@ -23,6 +23,7 @@ mod event;
 
 pub use event::Event;
 
+use crate::stopping::Stopping;
 use crate::{Body, BodyWriter, IntoResponse, Request, Response, Status};
 use coracle_coro::sync::{Receiver, RecvError, Sender, after, channel};
 use coracle_coro::{JoinError, select, spawn};
@@ -157,13 +158,8 @@ fn pump(
     out: &mut BodyWriter<'_>,
     keep_alive: Duration,
 ) -> io::Result<End> {
-    let (_never, stopping) = match out.stopping() {
-        Some(stopping) => (None, stopping.begun()),
-        None => {
-            let (never, stopping) = channel(1);
-            (Some(never), stopping)
-        }
-    };
+    let never = Stopping::default(); // where there is nothing that could stop
+    let stopping = out.stopping().unwrap_or(&never).begun();
     out.flush()?; // the head: the client may know that it is connected
     loop {
         select! {

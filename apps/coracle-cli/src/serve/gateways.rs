@@ -96,7 +96,7 @@ impl Gateways {
         self.0.iter().filter(is_cgi).map(|gateway| gateway.directory.as_path())
     }
 
-    /// The first whose scripts would be shown as files, by another path; and which.
+    /// The first whose scripts would be shown as files, by whoever answers there; and which.
     pub(super) fn shown_by(&self, site: &Path) -> Option<String> {
         let published = self.published(site).into_iter();
         let published: Vec<(&str, PathBuf)> = published
@@ -107,26 +107,33 @@ impl Gateways {
             published.iter().find_map(|(path, files)| {
                 let below = directory.strip_prefix(files).ok()?.to_str()?;
                 let slash = if below.is_empty() { "" } else { "/" };
-                gateway.shown_at(&format!("{path}{slash}{below}"))
+                let there = format!("{path}{slash}{below}");
+                let is_shown = match self.0.iter().find(|other| other.covers(&there)) {
+                    None => true, // the site answers
+                    // Where it is FastCGI that has these files, those that end like its scripts are not shown.
+                    Some(other) => other.path == *path && matches!(gateway.kind, Kind::Cgi(_)),
+                };
+                is_shown.then(|| gateway.shown_at(&there))
             })
         })
     }
 }
 
 impl Gateway {
+    /// Whether it may be asked for what is at this path: it is, unless another has a longer one.
+    fn covers(&self, path: &str) -> bool {
+        path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// What is wrong if its directory is also that of files, at this path.
-    fn shown_at(&self, path: &str) -> Option<String> {
-        let is_covered = path == self.path
-            || path.strip_prefix(&*self.path).is_some_and(|rest| rest.starts_with('/'));
-        (!is_covered).then(|| {
-            let scripts = self.directory.display();
-            let there = if path.is_empty() { "/" } else { path };
-            format!(
-                "the scripts of {scripts} are also files of the site, which would show their source at \
-                 {path}/: move them elsewhere, or have them run there (path = {there:?}, or \
-                 --cgi-dir {there}={scripts})"
-            )
-        })
+    fn shown_at(&self, path: &str) -> String {
+        let scripts = self.directory.display();
+        let there = if path.is_empty() { "/" } else { path };
+        format!(
+            "the scripts of {scripts} are also files of the site, which would show their source at \
+             {path}/: move them elsewhere, or have them run there (path = {there:?}, or \
+             --cgi-dir {there}={scripts})"
+        )
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whether who serves may read what is to be served: asked by whom it is, when privileges are given up.
 
+use super::privileges::Account;
 use super::setup::Setup;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -8,7 +9,8 @@ use std::io;
 use std::path::Path;
 
 /// Fails if there is a directory of files or scripts that cannot be entered: all that is in it would be a 403.
-pub(super) fn check(setup: &Setup) -> io::Result<()> {
+/// `who` is who asks.
+pub(super) fn check(setup: &Setup, who: Option<&Account>) -> io::Result<()> {
     for site in setup.sites() {
         let listed = site.listing.then_some(site.directory.as_path());
         for directory in site.published().chain(site.gateways.script_directories()) {
@@ -17,7 +19,7 @@ pub(super) fn check(setup: &Setup) -> io::Result<()> {
                 false => ("enter", Access::EXEC_OK),
             };
             if access(directory, wanted) == Err(Errno::ACCESS) && !is_other(directory) {
-                return Err(refused(setup, what, directory, "it would be refused to everybody"));
+                return Err(refused(who, what, directory, "it would be refused to everybody"));
             }
         }
     }
@@ -32,7 +34,7 @@ pub(super) fn warnings(setup: &Setup) -> impl Iterator<Item = String> {
             let first = files.find(|file| file.is_file())?;
             let so = "its page would be refused to everybody";
             let is_refused = access(&first, Access::READ_OK) == Err(Errno::ACCESS);
-            is_refused.then(|| refused(setup, "read", &first, so).to_string())
+            is_refused.then(|| refused(setup.account.as_ref(), "read", &first, so).to_string())
         };
         site.published().filter_map(index).collect::<Vec<_>>()
     })
@@ -43,9 +45,9 @@ fn is_other(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|it| !it.is_dir())
 }
 
-fn refused(setup: &Setup, what: &str, path: &Path, so: &str) -> io::Error {
+fn refused(who: Option<&Account>, what: &str, path: &Path, so: &str) -> io::Error {
     let error = io::Error::from(Errno::ACCESS);
-    let who = setup.account.as_ref().map(|who| format!("the user {who} "));
+    let who = who.map(|who| format!("the user {who} "));
     let (who, path) = (who.unwrap_or_default(), path.display());
     let cure = "change its mode or its owner, or serve as another user";
     io::Error::new(error.kind(), format!("{who}cannot {what} {path}: {error}; {so}: {cure}"))

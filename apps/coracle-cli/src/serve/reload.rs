@@ -75,7 +75,7 @@ impl Reloader {
 
     fn try_reload(&mut self) -> Result<(), Refused> {
         let mut setup = Setup::load(&self.arguments)?;
-        readable::check(&setup).map_err(Refused::Other)?;
+        readable::check(&setup, self.setup.account.as_ref()).map_err(Refused::Other)?;
         TlsSetup::keep_fixed(self.setup.tls.as_ref(), &mut setup.tls);
         setup.refuse_published().map_err(Refused::Other)?; // what was kept has keys, too
         let log = match &self.log {

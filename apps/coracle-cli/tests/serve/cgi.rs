@@ -172,6 +172,40 @@ fn o1_source_is_shown_by_whoever_serves_the_files() {
 }
 
 #[test]
+fn o1_who_answers_is_whoever_has_the_longest_path() {
+    let cgi = |path: &str, directory: &str| {
+        format!("[[site.cgi]]\npath = \"{path}\"\ndirectory = \"{directory}\"\n")
+    };
+    let fastcgi = |path: &str, directory: &str, files: bool| {
+        format!(
+            "[[site.fastcgi]]\npath = \"{path}\"\ndirectory = \"{directory}\"\n\
+             address = \"127.0.0.1:1\"\nfiles = {files}\n"
+        )
+    };
+    for (tables, shown_at) in [
+        (cgi("/", ".") + &fastcgi("/php", ".", true), Some("/php/")),
+        (cgi("/", ".") + &fastcgi("/php", ".", false), None),
+        (
+            cgi("/scripts", "scripts") + &fastcgi("/scripts/pub", ".", true),
+            Some("/scripts/pub/scripts/"),
+        ),
+        // Somebody else has the path where the site would show them.
+        (cgi("/run", "site/cgi") + &fastcgi("/cgi", "scripts", false), None),
+        (cgi("/run", "site/cgi") + &fastcgi("/cgi", "scripts", true), None),
+        // FastCGI shows no script of FastCGI.
+        (fastcgi("/", ".", true) + &fastcgi("/php", ".", true), None),
+    ] {
+        let dir = dir(&format!("[site]\ndirectory = \"site\"\n{tables}"));
+        dir.write("site/cgi/hello", HELLO);
+        let output = run_to_the_end(coracle().args(["check", "--config"]).arg(dir.file("c.toml")));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = shown_at.map(|path| format!("would show their source at {path}: "));
+        assert!(text.as_ref().is_none_or(|text| told.contains(text)), "{tables}: {told}");
+        assert_eq!(output.status.success(), text.is_none(), "{tables}: {told}");
+    }
+}
+
+#[test]
 fn o1_mistakes_in_tables_of_scripts_are_told() {
     for (text, expected) in [
         ("[[site.cgi]]\npath = \"/a\"", "1:1: the key `directory` is missing here"),

@@ -211,6 +211,30 @@ fn q5_key_that_only_root_may_read_is_told_of_at_the_start() {
 }
 
 #[test]
+fn q5_who_serves_is_who_cannot_enter_what_is_new() {
+    if !is_root() {
+        return;
+    }
+    let dir = files();
+    let (config, log) = (dir.file("coracle.toml"), dir.file("log/err"));
+    let write = |user: &str, site: &str| {
+        let text = format!("user = \"{user}\"\n[site]\ndirectory = \"{site}\"\n");
+        dir.write("coracle.toml", format!("listen = [\"127.0.0.1:0\"]\n{text}"));
+    };
+    write("nobody", "old");
+    fs::set_permissions(dir.file("new"), Permissions::from_mode(0o700)).unwrap();
+    let mut command = Command::new(program_in(&dir));
+    command.env_remove("CORACLE_BACKEND").args(["serve", "--threads", "1", "--config"]).arg(config);
+    let server = Program::run(under(logging_to(&log), &command));
+    write("daemon", "new");
+    server.signal(Signal::HUP);
+    let read = || fs::read_to_string(&log).unwrap();
+    eventually("it is refused", || read().contains("the old one stays"));
+    assert!(read().contains("the user \"nobody\" cannot enter "), "{}", read());
+    assert!(server.end().status.success());
+}
+
+#[test]
 fn q5_directory_that_the_user_cannot_enter_is_refused() {
     if !is_root() {
         return;

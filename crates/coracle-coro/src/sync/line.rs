@@ -13,19 +13,34 @@
 //! A waiter whose time was up, or who was chosen in another line, keeps its place until it leaves. It may have
 //! left something there that it wants back. One whose loop is gone will not leave, and is taken off when its turn
 //! comes.
+//!
+//! Each knows who is ahead of it and who behind. Thousands may wait for one thing that never comes, and each
+//! joins and leaves whenever something else has come: neither takes longer for the others.
 
 use crate::waiter::Waker;
-use std::collections::VecDeque;
+use std::mem;
 
 /// A line of waiters, each with what it has brought. Its owner keeps it under a lock.
 pub(crate) struct Line<T> {
-    /// By ticket.
-    entries: VecDeque<Entry<T>>,
+    /// By index, in no order. A slot without an entry is free, and `behind` is the next free one.
+    slots: Vec<Slot<T>>,
+    first: u32,
+    last: u32,
+    free: u32,
     next: u64,
 }
 
+/// In the place of an index.
+const NOBODY: u32 = u32::MAX;
+
+struct Slot<T> {
+    number: u64,
+    ahead: u32,
+    behind: u32,
+    entry: Option<Entry<T>>,
+}
+
 struct Entry<T> {
-    ticket: Ticket,
     waker: Waker,
     /// Somebody has tried to wake it in vain: it waits no more, and will leave.
     gone: bool,
@@ -33,8 +48,12 @@ struct Entry<T> {
 }
 
 /// Names a place in a line. There is no second one of its number in the same line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    number: u64,
+    /// Where it is. Others have been and will be there.
+    slot: u32,
+}
 
 /// Somebody whose wait has ended, and who does not know it yet.
 #[must_use = "it is told when this is dropped"]
@@ -67,42 +86,91 @@ impl Told {
 
 impl<T> Line<T> {
     pub(crate) const fn new() -> Line<T> {
-        Line { entries: VecDeque::new(), next: 0 }
+        Line { slots: Vec::new(), first: NOBODY, last: NOBODY, free: NOBODY, next: 0 }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.first == NOBODY
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries().count()
+    }
+
+    #[inline]
+    fn slot(&mut self, at: u32) -> &mut Slot<T> {
+        &mut self.slots[at as usize]
+    }
+
+    /// All who are in it, in order.
+    fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            let slot = self.slots.get(next as usize)?; // `NOBODY` is none
+            next = slot.behind;
+            slot.entry.as_ref()
+        })
     }
 
     /// The last place.
     pub(crate) fn join(&mut self, waker: Waker, item: T) -> Ticket {
-        let ticket = Ticket(self.next);
+        let entry = Some(Entry { waker, gone: false, item });
+        let slot = Slot { number: self.next, ahead: self.last, behind: NOBODY, entry };
         self.next += 1;
-        self.entries.push_back(Entry { ticket, waker, gone: false, item });
+        let ticket = Ticket { number: slot.number, slot: self.put(slot) };
+        match self.last {
+            NOBODY => self.first = ticket.slot,
+            last => self.slot(last).behind = ticket.slot,
+        }
+        self.last = ticket.slot;
         ticket
+    }
+
+    fn put(&mut self, slot: Slot<T>) -> u32 {
+        if self.free == NOBODY {
+            self.slots.push(slot);
+            return (self.slots.len() - 1) as u32; // so many do not fit into memory
+        }
+        let at = self.free;
+        self.free = mem::replace(self.slot(at), slot).behind;
+        at
+    }
+
+    /// Takes whoever is in this slot out of the line, if anybody.
+    fn take(&mut self, at: u32) -> Option<Entry<T>> {
+        let entry = self.slots.get_mut(at as usize)?.entry.take()?;
+        let free = mem::replace(&mut self.free, at);
+        let slot = self.slot(at);
+        let (ahead, behind) = (slot.ahead, mem::replace(&mut slot.behind, free));
+        match ahead {
+            NOBODY => self.first = behind,
+            ahead => self.slot(ahead).behind = behind,
+        }
+        match behind {
+            NOBODY => self.last = ahead,
+            behind => self.slot(behind).ahead = ahead,
+        }
+        Some(entry)
     }
 
     /// Gives up a place and has its item back; `None` if somebody was quicker and has woken this waiter for it.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<T> {
-        let at = self.entries.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
-        self.entries.remove(at).map(|entry| entry.item)
+        let is_there = self.slot(ticket.slot).number == ticket.number;
+        if is_there { self.take(ticket.slot).map(|entry| entry.item) } else { None }
     }
 
     /// Whether there is somebody in it who may be worth waking.
     pub(crate) fn has(&self, mut worth: impl FnMut(&T) -> bool) -> bool {
-        self.entries.iter().any(|entry| !entry.gone && worth(&entry.item))
+        self.entries().any(|entry| !entry.gone && worth(&entry.item))
     }
 
     /// Wakes the first who still waits, and takes it off. It is told when the [`Claimed`] is dropped, which
     /// is best done without the lock: it will want the lock, too.
     #[inline]
     pub(crate) fn claim_first(&mut self) -> Option<(Ticket, T, Claimed)> {
-        if self.entries.is_empty() { None } else { self.claim_first_if(|_| true) }
+        if self.is_empty() { None } else { self.claim_first_if(|_| true) }
     }
 
     /// The same, but if it is not to be served by now, nobody is: those behind it do not overtake.
@@ -110,25 +178,23 @@ impl<T> Line<T> {
         &mut self,
         mut served: impl FnMut(&T) -> bool,
     ) -> Option<(Ticket, T, Claimed)> {
-        let mut at = 0;
-        while let Some(entry) = self.entries.get_mut(at) {
+        let mut at = self.first;
+        while let Some(slot) = self.slots.get_mut(at as usize) {
+            let (number, behind) = (slot.number, slot.behind);
+            let entry = slot.entry.as_mut()?;
             if entry.waker.is_lost() {
                 self.forget(at);
-                continue;
+            } else if !entry.gone {
+                if !served(&entry.item) {
+                    return None;
+                }
+                if entry.waker.claim() {
+                    let Entry { waker, item, .. } = self.take(at)?;
+                    return Some((Ticket { number, slot: at }, item, Claimed(waker)));
+                }
+                entry.gone = true;
             }
-            if entry.gone {
-                at += 1;
-                continue;
-            }
-            if !served(&entry.item) {
-                return None;
-            }
-            if entry.waker.claim() {
-                let entry =
-                    if at == 0 { self.entries.pop_front()? } else { self.entries.remove(at)? };
-                return Some((entry.ticket, entry.item, Claimed(entry.waker)));
-            }
-            entry.gone = true;
+            at = behind;
         }
         None
     }
@@ -136,9 +202,9 @@ impl<T> Line<T> {
     /// Takes one off that never comes to leave, since its loop is gone. What it has brought is leaked, as all that
     /// it had: what dropping it would do is not ours, and this is under a lock.
     #[cold]
-    fn forget(&mut self, at: usize) {
-        if let Some(entry) = self.entries.remove(at) {
-            std::mem::forget(entry.item);
+    fn forget(&mut self, at: u32) {
+        if let Some(entry) = self.take(at) {
+            mem::forget(entry.item);
         }
     }
 
@@ -150,7 +216,10 @@ impl<T> Line<T> {
 
     /// Wakes all, and leaves them their places and items, for which they will come.
     pub(crate) fn call_all(&mut self, told: &mut Told) {
-        for entry in &mut self.entries {
+        let mut at = self.first;
+        while let Some(slot) = self.slots.get_mut(at as usize) {
+            at = slot.behind;
+            let Some(entry) = &mut slot.entry else { return };
             if !entry.gone && entry.waker.claim() {
                 told.add(Claimed(entry.waker.clone()));
             }
@@ -162,8 +231,85 @@ impl<T> Line<T> {
 impl Line<()> {
     /// Wakes all, and takes them off.
     pub(crate) fn wake_all(&mut self) {
-        for entry in self.entries.drain(..) {
+        while let Some(entry) = self.take(self.first) {
             entry.waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::future::wait::FutureWait;
+    use proptest::prelude::*;
+
+    /// Joins, with a number; the wait, and its place.
+    fn join(line: &mut Line<usize>, number: usize) -> (FutureWait, Ticket) {
+        let wait = FutureWait::begin();
+        let ticket = line.join(wait.waker(), number);
+        (wait, ticket)
+    }
+
+    fn claim(line: &mut Line<usize>) -> Option<usize> {
+        line.claim_first().map(|(_, number, _told)| number)
+    }
+
+    #[test]
+    fn s24_place_that_was_left_is_nobody_elses() {
+        let mut line = Line::new();
+        let (_one, first) = join(&mut line, 1);
+        assert_eq!(line.leave(first), Some(1));
+        let (_other, second) = join(&mut line, 2);
+        assert_ne!(first, second);
+        assert_eq!(line.leave(first), None, "it has left before");
+        assert_eq!(claim(&mut line), Some(2));
+        assert_eq!(line.leave(second), None, "it was woken");
+        assert!(line.is_empty());
+    }
+
+    proptest! {
+        /// Whoever joins and leaves, and whose waits have ended elsewhere: as in a list, from which they are taken.
+        #[test]
+        fn s24_first_who_joined_is_first(
+            steps in proptest::collection::vec((0..6u8, 0..64usize), 1..200),
+        ) {
+            let mut line = Line::new();
+            // All that was ever given, by number; and who is in the line, each with whether it is gone.
+            let (mut places, mut model) = (Vec::new(), Vec::<(usize, bool)>::new());
+            let (mut ended, mut most) = (std::collections::HashSet::new(), 0);
+            for (step, value) in steps {
+                let chosen = value.checked_rem(places.len());
+                match (step, chosen) {
+                    (0..=2, _) | (_, None) => {
+                        model.push((places.len(), false));
+                        places.push(join(&mut line, places.len()));
+                    }
+                    (3, Some(number)) => {
+                        let at = model.iter().position(|(other, _)| *other == number);
+                        let expected = at.map(|at| model.remove(at).0);
+                        prop_assert_eq!(line.leave(places[number].1), expected);
+                    }
+                    (4, Some(number)) => {
+                        if places[number].0.waker().claim() {
+                            ended.insert(number);
+                        }
+                    }
+                    _ => {
+                        let first = model.iter().position(|(other, _)| !ended.contains(other));
+                        let passed = first.unwrap_or(model.len());
+                        model[..passed].iter_mut().for_each(|(_, gone)| *gone = true);
+                        let expected = first.map(|at| model.remove(at).0);
+                        prop_assert_eq!(claim(&mut line), expected);
+                    }
+                }
+                most = most.max(model.len());
+                let numbers: Vec<usize> = line.entries().map(|entry| entry.item).collect();
+                let expected: Vec<usize> = model.iter().map(|(number, _)| *number).collect();
+                prop_assert_eq!(numbers, expected);
+                prop_assert_eq!(line.has(|_| true), model.iter().any(|(_, gone)| !gone));
+                prop_assert_eq!(line.is_empty(), model.is_empty());
+            }
+            prop_assert_eq!(line.slots.len(), most, "whoever leaves makes room");
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Settings {
     pub limit_connections: usize,
     /// How many wait at most (503); 1,024 by default.
     pub limit_waiters: usize,
-    /// How many connections are kept while nobody needs them; 1,024 by default, which is all of them.
+    /// How many connections are kept while nobody needs them; by default all that [there are](Settings::limit_connections).
     pub limit_idle: usize,
     /// How long they are kept; 30 seconds by default. Less than the upstream does.
     pub idle_timeout: Duration,
@@ -143,7 +143,7 @@ impl Default for Settings {
             limit_body_bytes: u64::MAX,
             limit_connections: 1024,
             limit_waiters: 1024,
-            limit_idle: 1024,
+            limit_idle: usize::MAX,
             idle_timeout: Duration::from_secs(30),
             limit_attempts: 2,
             balance: Balance::default(),

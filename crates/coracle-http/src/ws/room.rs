@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// So many members of a loop are told something before it is somebody else's turn.
 const MEMBERS_PER_TURN: usize = 256;
 
+/// Between so many of them, it is looked whether a timer is late: then it is somebody else's turn already.
+const MEMBERS_PER_LOOK: usize = 16;
+
 /// So many messages may wait until a loop has told its members those before them.
 const LIMIT_UNTOLD: usize = 64 << 10;
 
@@ -140,11 +143,14 @@ fn tell(lp: &Loop, queue: &Arc<Mutex<Queue>>) {
         if locked.untold.is_empty() {
             return locked.running = false;
         }
-        let Some(stretch) = locked.untold.take(limit) else { break };
+        let Some(stretch) = locked.untold.take(limit.min(MEMBERS_PER_LOOK)) else { break };
         drop(locked); // whoever is written to may be closed, and leave
         let members = stretch.members();
         members.iter().for_each(|member| member.send_together(lp, &stretch.messages));
-        limit = limit.min(stretch.everybody()) - members.len();
+        limit = stretch.left(limit);
+        if lp.has_late_timer() {
+            break;
+        }
     }
     let queue = Arc::clone(queue);
     lp.defer(move |lp| tell(lp, &queue));

@@ -46,6 +46,8 @@ struct Round<M> {
 pub(super) struct Stretch<M> {
     members: Members<M>,
     range: Range<usize>,
+    /// With them, all have been told everything that went round.
+    ends_round: bool,
     /// What they are told, in order.
     pub(super) messages: Vec<Encoded>,
 }
@@ -73,7 +75,7 @@ impl<M> Untold<M> {
         self.begin();
         let round = self.round.as_mut()?;
         let stretch = round.take(limit);
-        if round.messages.is_empty() {
+        if stretch.ends_round {
             self.round = None; // its list of members may change in its place again
         }
         Some(stretch)
@@ -119,7 +121,8 @@ impl<M> Round<M> {
             self.bytes -= message.message().len();
             self.messages.pop_front();
         }
-        Stretch { members, range: begin..end, messages }
+        let ends_round = self.messages.is_empty();
+        Stretch { members, range: begin..end, ends_round, messages }
     }
 }
 
@@ -129,9 +132,10 @@ impl<M> Stretch<M> {
         &self.members[self.range.clone()]
     }
 
-    /// How many are told in the course of the round.
-    pub(super) fn everybody(&self) -> usize {
-        self.members.len()
+    /// How many may be told in the same turn after these, if it were `limit` with them: so many that nobody is told
+    /// twice. In the list of another round they may be anywhere.
+    pub(super) fn left(&self, limit: usize) -> usize {
+        if self.ends_round { 0 } else { limit.min(self.members.len()) - self.range.len() }
     }
 }
 
@@ -146,14 +150,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Takes one stretch, and notes what each of its members is told. How many were told something.
-    fn tell(untold: &mut Untold<usize>, limit: usize, told: &mut [Vec<String>]) -> usize {
-        let Some(stretch) = untold.take(limit) else { return 0 };
+    /// Notes what each member of a stretch is told.
+    fn note(stretch: &Stretch<usize>, told: &mut [Vec<String>]) {
         for &member in stretch.members() {
             let texts = stretch.messages.iter().map(|it| it.message().as_text().unwrap().into());
             told[member].extend(texts);
         }
+    }
+
+    /// Takes one stretch, and notes what each of its members is told. How many were told something.
+    fn tell(untold: &mut Untold<usize>, limit: usize, told: &mut [Vec<String>]) -> usize {
+        let Some(stretch) = untold.take(limit) else { return 0 };
+        note(&stretch, told);
         stretch.members().len()
+    }
+
+    /// The same for all stretches of a turn. Who was told something, in order.
+    fn tell_in_a_turn(
+        untold: &mut Untold<usize>,
+        mut limit: usize,
+        told: &mut [Vec<String>],
+    ) -> Vec<usize> {
+        let mut members = Vec::new();
+        while let Some(stretch) = untold.take(limit) {
+            note(&stretch, told);
+            members.extend(stretch.members());
+            limit = stretch.left(limit);
+        }
+        members
     }
 
     fn everybody(count: usize) -> Members<usize> {
@@ -196,12 +220,26 @@ mod tests {
         assert_eq!(counts, [LIMIT_ROUND, 3, 2]);
     }
 
+    #[test]
+    fn k6_nobody_is_told_twice_in_a_turn() {
+        let (mut untold, mut members) = (Untold::default(), everybody(6));
+        let mut told = vec![Vec::new(); 6];
+        untold.push("ahoy".into(), &members);
+        assert_eq!(tell_in_a_turn(&mut untold, 4, &mut told), [0, 1, 2, 3]);
+        Arc::make_mut(&mut members).swap_remove(1); // 5 is in its place
+        untold.push("gale".into(), &members);
+        assert_eq!(tell_in_a_turn(&mut untold, 4, &mut told), [4, 5], "the rest of \"ahoy\"");
+        assert_eq!(tell_in_a_turn(&mut untold, 4, &mut told), [0, 5, 2, 3]);
+        assert_eq!(tell_in_a_turn(&mut untold, 4, &mut told), [4]);
+        assert!(untold.is_empty());
+    }
+
     proptest! {
         /// Whoever comes and goes, and whenever somebody is told something: everybody gets all that was told while
-        /// it was there, once, in order.
+        /// it was there, once, in order; and nobody is told twice in a turn.
         #[test]
         fn k6_everybody_is_told_everything_in_order(
-            steps in proptest::collection::vec((0..4u8, 0..12usize), 1..200),
+            steps in proptest::collection::vec((0..5u8, 0..12usize), 1..200),
         ) {
             let mut members = everybody(4);
             let (mut untold, mut told) = (Untold::default(), vec![Vec::new(); 12]);
@@ -214,6 +252,11 @@ mod tests {
                     }
                     2 => {
                         tell(&mut untold, value + 1, &mut told);
+                    }
+                    3 => {
+                        let mut members = tell_in_a_turn(&mut untold, value + 1, &mut told);
+                        members.sort_unstable();
+                        prop_assert!(members.is_sorted_by(|one, next| one < next), "{:?}", members);
                     }
                     _ => {
                         let list = Arc::make_mut(&mut members);
