@@ -2,7 +2,8 @@
 //!
 //! The kernel's account of busy time on all cores, minus what this process and its children have used, is what
 //! others have used. A hypervisor that takes our cores away counts too. The kernel's own threads do not: they work
-//! for whom we measure, whose files they write and whose packets they deliver; who else keeps them busy is seen himself.
+//! for whom we measure, whose files they write and whose packets they deliver; who else keeps them busy is seen
+//! himself.
 
 use std::fs;
 use std::io;

@@ -201,8 +201,8 @@ fn born(fd: c_int, facts: u8) {
     }
 }
 
-/// `fd` was accepted from `listener`, whose time-outs it has. If nothing is known of that, because it was inherited,
-/// or made past libc, the kernel is asked once.
+/// `fd` was accepted from `listener`, whose time-outs it has. If nothing is known of that, because it was
+/// inherited, or made past libc, the kernel is asked once.
 pub(crate) fn accepted(fd: c_int, listener: c_int, flags: c_int) {
     let of = facts(listener);
     let inherited =

@@ -510,8 +510,8 @@ mod tests {
     use std::os::fd::IntoRawFd;
     use std::os::unix::net::UnixStream;
 
-    /// What a wait is told if its descriptor is closed when it has just sat down, its number becomes somebody else's,
-    /// and then this is what the loop is to watch.
+    /// What a wait is told if its descriptor is closed when it has just sat down, its number becomes somebody
+    /// else's, and then this is what the loop is to watch.
     fn told_of(set: impl FnOnce() -> Result<OwnedFd, c_int> + Send + 'static) -> Result<(), Stop> {
         let waiting = move || {
             let (own, _peer) = UnixStream::pair().unwrap();

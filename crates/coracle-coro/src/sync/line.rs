@@ -268,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever joins and leaves, and whose waits have ended elsewhere: as in a list, from which they are taken.
+        /// Whoever joins and leaves, and whose waits have ended elsewhere: as in a list, from which they go.
         #[test]
         fn s24_first_who_joined_is_first(
             steps in proptest::collection::vec((0..6u8, 0..64usize), 1..200),

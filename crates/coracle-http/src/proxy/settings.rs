@@ -41,7 +41,8 @@ pub struct Settings {
     pub limit_connections: usize,
     /// How many wait at most (503); 1,024 by default.
     pub limit_waiters: usize,
-    /// How many connections are kept while nobody needs them; by default all that [there are](Settings::limit_connections).
+    /// How many connections are kept while nobody needs them; by default all that
+    /// [there are](Settings::limit_connections).
     pub limit_idle: usize,
     /// How long they are kept; 30 seconds by default. Less than the upstream does.
     pub idle_timeout: Duration,

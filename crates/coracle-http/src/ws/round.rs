@@ -132,8 +132,8 @@ impl<M> Stretch<M> {
         &self.members[self.range.clone()]
     }
 
-    /// How many may be told in the same turn after these, if it were `limit` with them: so many that nobody is told
-    /// twice. In the list of another round they may be anywhere.
+    /// How many may be told in the same turn after these, if it were `limit` with them: so many that nobody is
+    /// told twice. In the list of another round they may be anywhere.
     pub(super) fn left(&self, limit: usize) -> usize {
         if self.ends_round { 0 } else { limit.min(self.members.len()) - self.range.len() }
     }
