@@ -53,8 +53,8 @@
 //! Of sockets that were not made here since hooks are enabled (inherited, passed on, copied by `dup`) nothing is
 //! known, and the kernel is asked: whether one is non-blocking, before every wait; for its time-out, when a wait
 //! has lasted a while. Who is accepted is made here, whatever the listener is. A time-out that was set before
-//! hooks were enabled, or past libc, may so be told up to 50 milliseconds late, if it is shorter than that; one that was
-//! set through libc, up to two, if it is shorter than that.
+//! hooks were enabled, or past libc, may so be told up to 50 milliseconds late, if it is shorter than that; one
+//! that was set through libc, up to two, if it is shorter than that.
 //!
 //! # Copies of a process
 //! In a child made by `fork` hooks are off, until it enables them itself: it has none of the loops of its
