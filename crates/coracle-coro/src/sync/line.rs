@@ -23,7 +23,7 @@ use std::mem;
 /// A line of waiters, each with what it has brought. Its owner keeps it under a lock.
 pub(crate) struct Line<T> {
     /// By index, in no order. A slot without an entry is free, and `behind` is the next free one.
-    slots: Vec<Slot<T>>,
+    pub(super) slots: Vec<Slot<T>>,
     first: u32,
     last: u32,
     free: u32,
@@ -33,18 +33,18 @@ pub(crate) struct Line<T> {
 /// In the place of an index.
 const NOBODY: u32 = u32::MAX;
 
-struct Slot<T> {
+pub(super) struct Slot<T> {
     number: u64,
     ahead: u32,
     behind: u32,
     entry: Option<Entry<T>>,
 }
 
-struct Entry<T> {
+pub(super) struct Entry<T> {
     waker: Waker,
     /// Somebody has tried to wake it in vain: it waits no more, and will leave.
     gone: bool,
-    item: T,
+    pub(super) item: T,
 }
 
 /// Names a place in a line. There is no second one of its number in the same line.
@@ -105,7 +105,7 @@ impl<T> Line<T> {
     }
 
     /// All who are in it, in order.
-    fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
         let mut next = self.first;
         std::iter::from_fn(move || {
             let slot = self.slots.get(next as usize)?; // `NOBODY` is none
@@ -233,83 +233,6 @@ impl Line<()> {
     pub(crate) fn wake_all(&mut self) {
         while let Some(entry) = self.take(self.first) {
             entry.waker.wake();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::future::wait::FutureWait;
-    use proptest::prelude::*;
-
-    /// Joins, with a number; the wait, and its place.
-    fn join(line: &mut Line<usize>, number: usize) -> (FutureWait, Ticket) {
-        let wait = FutureWait::begin();
-        let ticket = line.join(wait.waker(), number);
-        (wait, ticket)
-    }
-
-    fn claim(line: &mut Line<usize>) -> Option<usize> {
-        line.claim_first().map(|(_, number, _told)| number)
-    }
-
-    #[test]
-    fn s24_place_that_was_left_is_nobody_elses() {
-        let mut line = Line::new();
-        let (_one, first) = join(&mut line, 1);
-        assert_eq!(line.leave(first), Some(1));
-        let (_other, second) = join(&mut line, 2);
-        assert_ne!(first, second);
-        assert_eq!(line.leave(first), None, "it has left before");
-        assert_eq!(claim(&mut line), Some(2));
-        assert_eq!(line.leave(second), None, "it was woken");
-        assert!(line.is_empty());
-    }
-
-    proptest! {
-        /// Whoever joins and leaves, and whose waits have ended elsewhere: as in a list, from which they go.
-        #[test]
-        fn s24_first_who_joined_is_first(
-            steps in proptest::collection::vec((0..6u8, 0..64usize), 1..200),
-        ) {
-            let mut line = Line::new();
-            // All that was ever given, by number; and who is in the line, each with whether it is gone.
-            let (mut places, mut model) = (Vec::new(), Vec::<(usize, bool)>::new());
-            let (mut ended, mut most) = (std::collections::HashSet::new(), 0);
-            for (step, value) in steps {
-                let chosen = value.checked_rem(places.len());
-                match (step, chosen) {
-                    (0..=2, _) | (_, None) => {
-                        model.push((places.len(), false));
-                        places.push(join(&mut line, places.len()));
-                    }
-                    (3, Some(number)) => {
-                        let at = model.iter().position(|(other, _)| *other == number);
-                        let expected = at.map(|at| model.remove(at).0);
-                        prop_assert_eq!(line.leave(places[number].1), expected);
-                    }
-                    (4, Some(number)) => {
-                        if places[number].0.waker().claim() {
-                            ended.insert(number);
-                        }
-                    }
-                    _ => {
-                        let first = model.iter().position(|(other, _)| !ended.contains(other));
-                        let passed = first.unwrap_or(model.len());
-                        model[..passed].iter_mut().for_each(|(_, gone)| *gone = true);
-                        let expected = first.map(|at| model.remove(at).0);
-                        prop_assert_eq!(claim(&mut line), expected);
-                    }
-                }
-                most = most.max(model.len());
-                let numbers: Vec<usize> = line.entries().map(|entry| entry.item).collect();
-                let expected: Vec<usize> = model.iter().map(|(number, _)| *number).collect();
-                prop_assert_eq!(numbers, expected);
-                prop_assert_eq!(line.has(|_| true), model.iter().any(|(_, gone)| !gone));
-                prop_assert_eq!(line.is_empty(), model.is_empty());
-            }
-            prop_assert_eq!(line.slots.len(), most, "whoever leaves makes room");
         }
     }
 }

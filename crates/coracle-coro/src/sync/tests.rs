@@ -5,6 +5,7 @@
 
 mod channels;
 mod counting;
+mod line;
 mod locks;
 mod selecting;
 
