@@ -161,8 +161,11 @@ impl Sleeper {
     /// of it.
     #[inline]
     pub(crate) fn is_unknown(this: &Arc<Sleeper>) -> bool {
-        Arc::strong_count(this) == 1
-            && this.park.load(Ordering::Relaxed) == NOTHING
+        if Arc::strong_count(this) != 1 {
+            return false;
+        }
+        fence(Ordering::Acquire); // what others did before they dropped theirs is seen
+        this.park.load(Ordering::Relaxed) == NOTHING
             && !this.ending.cancelled.load(Ordering::Relaxed)
     }
 

@@ -131,8 +131,9 @@ impl Spawner {
 
 /// For a coroutine that does one job after the other, each of which should find a coroutine of its own: whether
 /// the next one can be done by this one, for nobody could tell. That is so if nobody has a handle of it, it was
-/// neither cancelled nor unparked, and has no [locals](crate::coroutine_local!) and no span. Then it may also do
-/// as much as a new one before others have their turn.
+/// neither cancelled nor unparked, has no [locals](crate::coroutine_local!) and no span, and is within no
+/// deadline, shield or `no_park`. Only its [id](crate::Coroutine::id) is the same. Then it may also do as much as
+/// a new one before others have their turn.
 ///
 /// ```
 /// use coracle_coro::{Spawner, begin_anew, current};
@@ -156,9 +157,15 @@ impl Spawner {
 #[inline]
 pub fn begin_anew() -> bool {
     current::with(|frame| {
-        let frame = frame.filter(|frame| frame.extras.get().is_none());
-        let is_new = frame.is_some_and(|frame| Sleeper::is_unknown(&frame.sleeper));
-        frame.filter(|_| is_new).inspect(|frame| frame.budget.renew());
+        let Some(frame) = frame else { return false };
+        let is_new = frame.extras.get().is_none()
+            && frame.deadline.get().is_none()
+            && frame.shields.get() == 0
+            && frame.no_park.get() == 0
+            && Sleeper::is_unknown(&frame.sleeper);
+        if is_new {
+            frame.budget.renew();
+        }
         is_new
     })
 }

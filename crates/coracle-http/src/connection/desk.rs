@@ -12,6 +12,7 @@ use crate::exchange::Exchange;
 use coracle_coro::{begin_anew, no_park};
 use coracle_loop::Loop;
 use coracle_net::{Buffer, Conn, LentConn};
+use std::panic::resume_unwind;
 use std::rc::Rc;
 
 pub(crate) struct Desk {
@@ -50,7 +51,8 @@ impl Shared {
             }
             None => {
                 if is_set {
-                    conn.abort(); // it has panicked, amid what it was doing with it
+                    // It has panicked, amid what it was doing with it: as if this callback had.
+                    resume_unwind(Box::new("a request has panicked at the desk"));
                 }
                 None
             }
@@ -58,13 +60,19 @@ impl Shared {
     }
 
     /// In the coroutine that a callback has started: answers a request, and goes on with what has come, up to the
-    /// next request that this coroutine can handle. If there is no desk, the callback has the answer to send.
+    /// next request that this coroutine can handle. If there is no desk, the callback has the answer to send; so it
+    /// has if this request has left something behind that the plan of the next could find.
     #[inline]
     pub(crate) fn go_on_at_desk(self: &Rc<Self>, exchange: Box<Exchange>) -> Option<Box<Exchange>> {
         let Some(mut desk) = self.site.desk.take() else {
             self.leave_answer(exchange);
             return None;
         };
+        if !begin_anew() {
+            self.site.desk.set(Some(desk));
+            self.leave_answer(exchange);
+            return None;
+        }
         let Desk { conn, input, looked, .. } = &mut *desk;
         // As in the callback: nothing may wait.
         no_park(|| {

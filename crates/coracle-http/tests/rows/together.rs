@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::harness::Harness;
 use coracle_coro::{Coroutine, CoroutineId, coroutine_local, current, may_wait, sleep};
-use coracle_http::{App, Body, IntoResponse, Plan, Request, Response};
+use coracle_http::{App, Body, IntoResponse, Plan, Refusal, Request, Response};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io::Write;
@@ -75,6 +75,33 @@ pub(crate) fn j1_locals_are_those_of_one_request(h: &Harness) {
     client.send(["/a", "/b", "/c"].map(get).concat());
     for target in ["/a", "/b", "/c"] {
         assert_eq!(client.answer().text(), format!("{target} 0"));
+    }
+}
+
+/// Whose plans and refusals look for what handlers have left.
+struct Looks;
+
+impl App for Looks {
+    fn call(&self, req: &Request<'_>) -> Response {
+        USER.with(|user| user.set(7));
+        req.path().to_owned().into_response()
+    }
+
+    fn plan(&self, _: &Request<'_>) -> Plan {
+        assert_eq!(USER.with(Cell::get), 0, "this is another request");
+        Plan::default()
+    }
+
+    fn refuse(&self, _: &Request<'_>, _: &Refusal) -> Response {
+        USER.with(Cell::get).to_string().into_response()
+    }
+}
+
+pub(crate) fn j1_locals_are_not_seen_by_what_is_asked_of_the_next_request(h: &Harness) {
+    let client = Client::of(h, Looks);
+    client.send([&get("/a"), &get("/b"), "GET / HTTP/9.9\r\n\r\n"].concat());
+    for expected in ["/a", "/b", "0"] {
+        assert_eq!(client.answer().text(), expected);
     }
 }
 
