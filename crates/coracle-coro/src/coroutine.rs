@@ -94,7 +94,7 @@ pub fn current() -> Coroutine {
 }
 
 /// Whether the caller may wait: a coroutine may, and a plain thread; a callback of a loop may not, it would be a
-/// panic.
+/// panic, nor may anybody inside [`no_park`](crate::no_park()).
 ///
 /// For code that has work to [`offload`](crate::offload()) where that can be waited for, and does it there and
 /// then where it cannot.
@@ -112,7 +112,10 @@ pub fn current() -> Coroutine {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn may_wait() -> bool {
-    crate::current::with(|frame| frame.is_some()) || coracle_loop::Loop::current().is_none()
+    crate::current::with(|frame| match frame {
+        Some(frame) => frame.no_park.get() == 0,
+        None => coracle_loop::Loop::current().is_none(),
+    })
 }
 
 /// Tells a coroutine from every other of the process.

@@ -92,6 +92,12 @@ impl Ending {
         *self.shielded.get_mut() = false;
     }
 
+    /// There is no handle from the beginning. Before the coroutine is started.
+    #[inline]
+    pub(crate) fn begin_detached(&self) {
+        self.state.store(DETACHED, Ordering::Relaxed);
+    }
+
     // --- The coroutine's side --------------------------------------------------------------------------
 
     /// Puts the closure there.
@@ -160,7 +166,11 @@ impl Ending {
     /// False if there is no handle.
     #[inline]
     fn close(&self, how: u8) -> bool {
-        if self.state.load(Ordering::Relaxed) == HERE {
+        let state = self.state.load(Ordering::Relaxed);
+        if state == DETACHED {
+            return false; // and nobody changes that any more
+        }
+        if state == HERE {
             // Who waits is of this thread, and nobody else changes the state.
             self.state.store(how, Ordering::Relaxed);
             // SAFETY: it waits until it is woken, or takes its waker back.

@@ -186,7 +186,7 @@ pub use signals::{Signals, signals};
 pub use sleep::{sleep, sleep_until};
 pub use span::in_span;
 pub use spawn::{Builder, spawn, spawn_on};
-pub use spawn_now::{Spawner, spawn_now};
+pub use spawn_now::{Spawner, begin_anew, spawn_now};
 pub use stack_use::{StackUse, stack_use};
 pub use stacks::{set_stacks, stack_stats};
 pub use task::State;

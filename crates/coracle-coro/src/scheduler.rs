@@ -14,7 +14,7 @@
 //! Futures have a table of their own (`future/table.rs`), and their turn in the same order.
 
 use crate::budget::Rows;
-use crate::coroutine::Ids;
+use crate::coroutine::{CoroutineId, Ids};
 use crate::current;
 use crate::deadlock;
 use crate::future::table::{self, Futures};
@@ -201,6 +201,22 @@ impl Scheduler {
         handle
     }
 
+    /// The same, without a handle.
+    #[inline]
+    pub(crate) fn start_now<F: FnOnce() + 'static>(
+        &self,
+        lp: &Loop,
+        spawned: &'static Location<'static>,
+        f: F,
+    ) {
+        let (task, id) = self.take_task(spawned);
+        task.renew_detached(self, id, spawned, f);
+        self.admit(task, StackSize::default());
+        if self.resume(lp, task) {
+            self.remove(task);
+        }
+    }
+
     /// A task that will run `f`.
     #[inline(always)]
     fn prepare<F, T>(
@@ -213,6 +229,13 @@ impl Scheduler {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
+        let (task, id) = self.take_task(spawned);
+        (task, task.renew(self, id, name, spawned, f))
+    }
+
+    /// A task that is over, or was never used, and who it is from now on.
+    #[inline(always)]
+    fn take_task(&self, spawned: &'static Location<'static>) -> (Listed, CoroutineId) {
         let id = self.ids.next();
         let task = match self.spare.pop() {
             Some(task) => task,
@@ -221,7 +244,7 @@ impl Scheduler {
                 self.keep(Arc::new(Sleeper::of_coroutine(handle, id, None, spawned)))
             }
         };
-        (task, task.renew(self, id, name, spawned, f))
+        (task, id)
     }
 
     /// A new task, which is kept until there are too many.

@@ -157,6 +157,18 @@ impl Sleeper {
         Ok(())
     }
 
+    /// Whether nobody but its task, or a coroutine that lends it, has one, and nobody who had has asked anything
+    /// of it.
+    #[inline]
+    pub(crate) fn is_unknown(this: &Arc<Sleeper>) -> bool {
+        if Arc::strong_count(this) != 1 {
+            return false;
+        }
+        fence(Ordering::Acquire); // what others did before they dropped theirs is seen
+        this.park.load(Ordering::Relaxed) == NOTHING
+            && !this.ending.cancelled.load(Ordering::Relaxed)
+    }
+
     /// Its tickets go on where those of `former`, whose place in the scheduler it takes, have ended. A wake that
     /// was meant for that one, and is still on its way, then cannot be taken for one of its own. So does its key.
     pub(crate) fn succeed(&self, former: &Sleeper) {

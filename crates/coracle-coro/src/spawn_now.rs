@@ -3,6 +3,7 @@
 use crate::current;
 use crate::join::JoinHandle;
 use crate::scheduler::Scheduler;
+use crate::sleeper::Sleeper;
 use crate::spawn::spawn;
 use coracle_loop::Loop;
 use std::fmt;
@@ -88,6 +89,35 @@ impl Spawner {
         if current::with(|frame| frame.is_some()) {
             return spawn(f);
         }
+        self.scheduler(lp).spawn_now(lp, Location::caller(), f)
+    }
+
+    /// The same for who never asks how it ends: without a handle it costs less.
+    ///
+    /// ```
+    /// # use coracle_coro::Spawner;
+    /// # use coracle_loop::Loop;
+    /// let lp = Loop::new()?;
+    /// let spawner = Spawner::of(&lp);
+    /// lp.defer(move |lp| spawner.start_now(lp, || println!("ahoy")));
+    /// # lp.after(std::time::Duration::from_millis(1), |lp| lp.stop());
+    /// lp.run()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`spawn_now`](Spawner::spawn_now).
+    #[inline]
+    #[track_caller]
+    pub fn start_now<F: FnOnce() + 'static>(&self, lp: &Loop, f: F) {
+        if current::with(|frame| frame.is_some()) {
+            return drop(spawn(f));
+        }
+        self.scheduler(lp).start_now(lp, Location::caller(), f);
+    }
+
+    #[inline]
+    fn scheduler(&self, lp: &Loop) -> Rc<Scheduler> {
         let scheduler = self.0.upgrade().filter(|scheduler| scheduler.handle().is_of(lp));
         let scheduler = scheduler.expect("a spawner is used on the loop it is of");
         assert!(
@@ -95,8 +125,49 @@ impl Spawner {
             "cannot start a coroutine outside a turn of its loop: call it in a callback, \
              or give it to the loop with `spawn_on`"
         );
-        scheduler.spawn_now(lp, Location::caller(), f)
+        scheduler
     }
+}
+
+/// For a coroutine that does one job after the other, each of which should find a coroutine of its own: whether
+/// the next one can be done by this one, for nobody could tell. That is so if nobody has a handle of it, it was
+/// neither cancelled nor unparked, has no [locals](crate::coroutine_local!) and no span, and is within no
+/// deadline, shield or `no_park`. Only its [id](crate::Coroutine::id) is the same. Then it may also do as much as
+/// a new one before others have their turn.
+///
+/// ```
+/// use coracle_coro::{Spawner, begin_anew, current};
+///
+/// # use coracle_loop::Loop;
+/// let lp = Loop::new()?;
+/// let spawner = Spawner::of(&lp);
+/// lp.defer(move |lp| {
+///     spawner.start_now(lp, || {
+///         assert!(begin_anew());
+///         let known = current();
+///         assert!(!begin_anew()); // whoever has that could wake somebody else by it
+///         drop(known);
+///         assert!(begin_anew());
+///     });
+/// });
+/// # lp.after(std::time::Duration::from_millis(1), |lp| lp.stop());
+/// lp.run()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[inline]
+pub fn begin_anew() -> bool {
+    current::with(|frame| {
+        let Some(frame) = frame else { return false };
+        let is_new = frame.extras.get().is_none()
+            && frame.deadline.get().is_none()
+            && frame.shields.get() == 0
+            && frame.no_park.get() == 0
+            && Sleeper::is_unknown(&frame.sleeper);
+        if is_new {
+            frame.budget.renew();
+        }
+        is_new
+    })
 }
 
 impl fmt::Debug for Spawner {

@@ -123,17 +123,43 @@ impl Task {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
+        self.renew_sleeper(scheduler, id, name, spawned);
+        // SAFETY: its sleeper is as new, and has no handle but this, which is for a `T`.
+        unsafe {
+            self.load(f);
+            JoinHandle::new(Handle::new(self.sleeper()))
+        }
+    }
+
+    /// The same, of which nobody has a handle.
+    #[inline]
+    pub(crate) fn renew_detached<F: FnOnce() + 'static>(
+        &self,
+        scheduler: &Scheduler,
+        id: CoroutineId,
+        spawned: &'static Location<'static>,
+        f: F,
+    ) {
+        self.renew_sleeper(scheduler, id, None, spawned);
+        self.sleeper_ref().ending.begin_detached();
+        // SAFETY: its sleeper is as new, and has no handle.
+        unsafe { self.load(f) };
+    }
+
+    #[inline]
+    fn renew_sleeper(
+        &self,
+        scheduler: &Scheduler,
+        id: CoroutineId,
+        name: Option<Box<str>>,
+        spawned: &'static Location<'static>,
+    ) {
         // SAFETY: as of `sleeper_ref`. Nobody has a reference now, since no coroutine is made of it.
         let renewed = Sleeper::renew(unsafe { &mut *self.sleeper.get() }, id, name, spawned);
         if let Err(name) = renewed {
             // Somebody still has a handle or a waker of the former one.
             let handle = scheduler.handle().clone();
             self.replace(scheduler, Arc::new(Sleeper::of_coroutine(handle, id, name, spawned)));
-        }
-        // SAFETY: its sleeper is as new, and has no handle but this, which is for a `T`.
-        unsafe {
-            self.load(f);
-            JoinHandle::new(Handle::new(self.sleeper()))
         }
     }
 

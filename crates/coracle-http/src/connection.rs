@@ -14,15 +14,18 @@
 //!
 //! A handler starts inside the callback that saw the end of its request, on a stack of its own
 //! ([`spawn_now`](coracle_coro::spawn_now())). If it does not wait, its answer is written by the same callback:
-//! so a dozen requests that came together are answered together. If it waits, the connection goes on without it,
+//! so a dozen requests that came together are answered together, and
+//! [by one coroutine](desk). If it waits, the connection goes on without it,
 //! and the coroutine finds the connection again by its [`ConnHandle`] when it has an answer. It never holds the
 //! connection.
 
 mod answering;
+mod desk;
 mod facts;
 mod timing;
 mod total;
 
+pub(crate) use self::desk::Desk;
 use self::facts::{Fact, Facts};
 use self::timing::Watched;
 use self::total::Total;
@@ -155,7 +158,8 @@ impl Protocol for H1 {
 
     fn on_data(&mut self, conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
         if conn.unsent_bytes() == 0 || !self.0.look_at_unsent(conn) {
-            self.0.advance(conn, input);
+            let mut looked = self.0.written.get();
+            self.0.advance(conn, input, &mut looked);
         }
         Ok(())
     }
@@ -274,28 +278,27 @@ impl Shared {
 
     // --- Bytes in --------------------------------------------------------------------------------------
 
-    /// Goes on with what has come.
-    fn advance(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) {
-        let mut written = self.written.get();
+    /// Goes on with what has come. `looked`: how much was written when it was last looked whether there is room.
+    fn advance(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer, looked: &mut u64) {
         self.facts.set(Fact::Left, false);
         loop {
             match self.phase.get() {
                 Phase::Head if input.is_empty() => break self.rest(conn),
                 // Who asks and does not read is not answered on.
-                Phase::Head if self.written.get() - written > LOOK_BYTES => {
-                    written = self.written.get();
+                Phase::Head if self.written.get() - *looked > LOOK_BYTES => {
+                    *looked = self.written.get();
                     if !conn.writable() {
                         self.facts.set(Fact::Left, true); // until `on_ready`
                         break self.wait_for_next(conn);
                     }
                 }
                 Phase::Head => {
-                    if !self.read_head(conn, input) {
+                    if !self.read_head(conn, input, looked) {
                         break;
                     }
                 }
                 Phase::Body => {
-                    if !self.read_body(conn, input) {
+                    if !self.read_body(conn, input, looked) {
                         break;
                     }
                 }
@@ -336,7 +339,12 @@ impl Shared {
     }
 
     /// Looks for the next request; true if there is something to go on with.
-    fn read_head(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
+    fn read_head(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        input: &mut Buffer,
+        looked: &mut u64,
+    ) -> bool {
         let unread = input.unread();
         if self.requests.get() == 0 {
             match self.peer.agreed() {
@@ -375,8 +383,7 @@ impl Shared {
                 self.seen.set(0);
                 exchange.begin(&facts);
                 self.peer.tell(&mut exchange.owned);
-                self.begin_request(conn, exchange, input);
-                true
+                self.begin_request(conn, exchange, input, looked)
             }
             Ok(Parsed::Partial) => {
                 let len = unread.len();
@@ -419,13 +426,14 @@ impl Shared {
         self.arm(conn, self.since() + self.site.settings.header_timeout)
     }
 
-    /// The head of a request is there.
+    /// The head of a request is there; true if there is something to go on with.
     fn begin_request(
         self: &Rc<Self>,
         conn: &mut Conn<'_>,
         mut exchange: Box<Exchange>,
         input: &mut Buffer,
-    ) {
+        looked: &mut u64,
+    ) -> bool {
         let settings = &self.site.settings;
         self.requests.set(self.requests.get().saturating_add(1));
         if self.site.stopping.get() || u64::from(self.requests.get()) >= settings.limit_requests {
@@ -433,7 +441,8 @@ impl Shared {
         }
         let refused = handling::refuse_method(exchange.owned.method);
         if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
-            return self.refuse(conn, Some(exchange), refusal);
+            self.refuse(conn, Some(exchange), refusal);
+            return true;
         }
         let plan = {
             let request = exchange.owned.request();
@@ -447,10 +456,11 @@ impl Shared {
             }
         };
         if let Err(refusal) = planned {
-            return self.refuse(conn, Some(exchange), refusal);
+            self.refuse(conn, Some(exchange), refusal);
+            return true;
         }
         match exchange.framing {
-            Framing::None => self.start(conn, exchange),
+            Framing::None => self.start(conn, exchange, input, looked),
             _ if plan.is_ok_and(|plan| plan.streamed && !plan.inline) => {
                 let upload = Upload::new(&exchange, conn.lp().now());
                 self.with_rare(|rare| rare.upload = Some(upload));
@@ -459,25 +469,28 @@ impl Shared {
                 if self.facts.is(Fact::Ended) {
                     self.end_upload();
                 }
-                self.start(conn, exchange);
+                self.start(conn, exchange, input, looked)
             }
             _ => {
                 self.phase.set(Phase::Body);
                 self.begin_phase(conn);
                 self.site.idle.stop_waiting(self.place.get());
                 self.exchange.set(Some(exchange));
+                true
             }
         }
     }
 
     /// Receives a body that is kept in memory; true if there is something to go on with.
-    fn read_body(self: &Rc<Self>, conn: &mut Conn<'_>, input: &mut Buffer) -> bool {
+    fn read_body(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        input: &mut Buffer,
+        looked: &mut u64,
+    ) -> bool {
         let Some(mut exchange) = self.exchange.take() else { return false };
         match exchange.receive(&self.site, input) {
-            Ok(true) => {
-                self.start(conn, exchange);
-                true
-            }
+            Ok(true) => self.start(conn, exchange, input, looked),
             Ok(false) if self.facts.is(Fact::Ended) => {
                 self.site.give_back(exchange);
                 self.close(conn); // the rest of it does not come
@@ -515,39 +528,82 @@ impl Shared {
 
     // --- Handlers --------------------------------------------------------------------------------------
 
-    /// The request is there: has it answered.
-    fn start(self: &Rc<Self>, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
+    /// The request is there: has it answered. True if there is something to go on with.
+    fn start(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        input: &mut Buffer,
+        looked: &mut u64,
+    ) -> bool {
         self.disarm(conn);
         self.phase.set(Phase::Running);
         self.site.stats.count_request();
-        let (inline, cancel) = (exchange.plan.inline, exchange.plan.cancel);
-        if inline {
-            handling::call(self, &mut exchange);
-            if !exchange.is_streamed() {
-                return self.respond(conn, exchange);
+        if self.is_starting() {
+            self.exchange.set(Some(exchange)); // whoever is at the desk runs it, or leaves it
+            return false;
+        }
+        let mut next = Some(exchange);
+        while let Some(exchange) = next {
+            if exchange.plan.inline {
+                self.call_inline(conn, exchange);
+                return true;
             }
-            let waiting = Unstarted(Some(Rc::clone(self)));
-            self.exchange.set(Some(exchange));
-            drop(coracle_coro::spawn(move || handling::stream_left(&waiting.start())));
-            return;
+            next = self.run(conn, exchange, input, looked);
+        }
+        match self.exchange.take() {
+            // It did not wait, and there was nothing else to do.
+            Some(exchange) if exchange.response.is_some() => {
+                self.respond(conn, exchange);
+                true
+            }
+            other => {
+                self.exchange.set(other); // it is not started, or waits, or was not the last
+                self.phase.get() == Phase::Running
+            }
+        }
+    }
+
+    /// Calls a handler that does not wait.
+    #[inline]
+    fn call_inline(self: &Rc<Self>, conn: &mut Conn<'_>, mut exchange: Box<Exchange>) {
+        handling::call(self, &mut exchange);
+        if !exchange.is_streamed() {
+            return self.respond(conn, exchange);
         }
         let waiting = Unstarted(Some(Rc::clone(self)));
         self.exchange.set(Some(exchange));
+        drop(coracle_coro::spawn(move || handling::stream_left(&waiting.start())));
+    }
+
+    /// Runs a handler in a coroutine, and those of the requests behind it, until one waits. Gives a request that
+    /// needs another one.
+    #[inline]
+    fn run(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        input: &mut Buffer,
+        looked: &mut u64,
+    ) -> Option<Box<Exchange>> {
+        let cancel = exchange.plan.cancel;
+        let waiting = Unstarted(Some(Rc::clone(self)));
+        self.exchange.set(Some(exchange));
         self.facts.set(Fact::Starting, true);
-        let lp = conn.lp();
-        let handler =
-            self.site.spawner(lp).spawn_now(lp, move || handling::handle(&waiting.start()));
-        self.facts.set(Fact::Starting, false);
-        match self.exchange.take() {
-            // It did not wait.
-            Some(exchange) if exchange.response.is_some() => self.respond(conn, exchange),
-            unstarted => {
-                self.exchange.set(unstarted); // or it waits
-                if cancel {
-                    self.with_rare(|rare| rare.handler = Some(handler));
-                }
+        let mut handler = None;
+        let left = self.with_desk(conn, input, looked, |lp| {
+            let spawner = self.site.spawner(lp);
+            let handle = move || handling::handle(&waiting.start());
+            match cancel {
+                false => spawner.start_now(lp, handle),
+                true => handler = Some(spawner.spawn_now(lp, handle)),
             }
+        });
+        self.facts.set(Fact::Starting, false);
+        if left.is_none() && handler.as_ref().is_some_and(|handler| !handler.is_finished()) {
+            self.with_rare(|rare| rare.handler = handler); // to be cancelled when the client is gone
         }
+        left
     }
 
     /// There is no stack for the request.

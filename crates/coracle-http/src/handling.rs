@@ -55,12 +55,18 @@ pub(crate) fn refuse_host(request: &OwnedRequest) -> Option<Refusal> {
 /// What the coroutine of a request does.
 pub(crate) fn handle(shared: &Rc<Shared>) {
     let Some(mut exchange) = shared.take_exchange() else { return };
-    call(shared, &mut exchange);
-    if exchange.is_streamed() {
-        return stream(shared, exchange);
-    }
-    if shared.is_starting() {
-        return shared.leave_answer(exchange);
+    loop {
+        call(shared, &mut exchange);
+        if exchange.is_streamed() {
+            return stream(shared, exchange);
+        }
+        if !shared.is_starting() {
+            break; // it has waited
+        }
+        match shared.go_on_at_desk(exchange) {
+            Some(next) => exchange = next,
+            None => return,
+        }
     }
     let mut answer = Some(exchange);
     let _ = shared.reach(|conn| {

@@ -1,5 +1,6 @@
 //! What the HTTP connections of one loop share: the app, the settings, and memory that is used again.
 
+use crate::connection::Desk;
 use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::idle::Idle;
@@ -41,6 +42,8 @@ pub(crate) struct Site {
     epoch: OnceCell<Instant>,
     /// The moment that was last asked for: mostly that of the turn, for all who are answered in it.
     latest: Cell<(Option<Instant>, u64)>,
+    /// What the callback that runs has left to a coroutine.
+    pub(crate) desk: Cell<Option<Box<Desk>>>,
     /// In boxes, so that they need not be moved.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Exchange>>>,
@@ -67,6 +70,7 @@ impl Site {
             spawner: OnceCell::new(),
             epoch: OnceCell::new(),
             latest: Cell::new((None, 0)),
+            desk: Cell::default(),
             spare: RefCell::default(),
         }
     }

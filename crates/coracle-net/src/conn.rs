@@ -5,6 +5,7 @@
 //! [`on_close`](crate::Protocol::on_close).
 
 use crate::hub::ConnHandle;
+use crate::lent_conn::LentConn;
 use crate::link::{Link, Pause};
 use crate::listener::Busy;
 use crate::{Buffer, Layer, Packet, Protocol, RateGroup, RateLimit, Reason, WriteBuffer};
@@ -385,6 +386,24 @@ impl Conn<'_> {
     /// It is gone.
     pub fn unacknowledged_bytes(&self) -> io::Result<usize> {
         self.lp.unacknowledged_bytes(self.link.socket())
+    }
+
+    /// For a coroutine that this callback runs at once, and which cannot borrow the connection.
+    ///
+    /// ```
+    /// # use coracle_net::{Buffer, Conn};
+    /// # use std::io;
+    /// fn on_data(conn: &mut Conn<'_>, input: &mut Buffer) -> io::Result<()> {
+    ///     let (lent, line) = (conn.lend(), input.take_all().to_vec());
+    ///     let work = move || lent.with(|conn| conn.write_slice(&line)); // owns all it needs
+    ///     work();
+    ///     Ok(())
+    /// }
+    /// # let _ = on_data;
+    /// ```
+    #[inline]
+    pub fn lend(&self) -> LentConn {
+        LentConn::new(self.lp, self.link)
     }
 
     /// The loop this connection lives on.

@@ -8,6 +8,7 @@ mod connector;
 mod guard;
 mod hub;
 mod layer;
+mod lent_conn;
 mod limits;
 mod link;
 mod listen_options;
@@ -44,6 +45,7 @@ pub use connector::{Connecting, Connector, Retry};
 pub use coracle_loop::demux::{Address, KeepAlive, SocketOption, TcpInfo};
 pub use hub::ConnHandle;
 pub use layer::{Layer, Layered};
+pub use lent_conn::LentConn;
 pub use limits::{
     Bottleneck, Capacity, CapacitySettings, available_cores, capacity, memory_bytes,
     raise_descriptor_limit,

@@ -254,10 +254,11 @@ impl Link {
     }
 
     /// Whether a callback of its own runs, or none will any more.
-    fn is_in_callback(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_in_callback(&self) -> bool {
         let protocol = self.protocol.take();
         let absent = protocol.is_none();
-        self.protocol.set(protocol);
+        std::mem::forget(self.protocol.replace(protocol)); // nobody is in its place
         absent
     }
 

@@ -25,6 +25,7 @@ mod rooms;
 mod securing;
 mod slow_clients;
 mod telling;
+mod together;
 mod total;
 mod tower;
 mod websocket;
@@ -60,6 +61,14 @@ macro_rules! suite {
 
 suite! {
     all: {
+        together::{
+            j1_requests_that_came_together_need_one_coroutine,
+            j1_coroutine_that_others_know_handles_one_request,
+            j1_locals_are_those_of_one_request,
+            j1_locals_are_not_seen_by_what_is_asked_of_the_next_request,
+            j1_requests_of_all_kinds_are_answered_in_order,
+            j1_what_is_refused_behind_others_is_refused_after_them,
+        }
         keeping::{
             j1_connection_is_kept,
             j1_http_1_0_ends_with_its_answer,
