@@ -60,8 +60,8 @@ impl Shared {
     }
 
     /// In the coroutine that a callback has started: answers a request, and goes on with what has come, up to the
-    /// next request that this coroutine can handle. If there is no desk, the callback has the answer to send; so it
-    /// has if this request has left something behind that the plan of the next could find.
+    /// next request that this coroutine can handle. If there is no desk, the callback has the answer to send; so
+    /// it has if this request has left something behind that the plan of the next could find.
     #[inline]
     pub(crate) fn go_on_at_desk(self: &Rc<Self>, exchange: Box<Exchange>) -> Option<Box<Exchange>> {
         let Some(mut desk) = self.site.desk.take() else {
