@@ -68,6 +68,7 @@ suite! {
             j1_locals_are_not_seen_by_what_is_asked_of_the_next_request,
             j1_requests_of_all_kinds_are_answered_in_order,
             j1_what_is_refused_behind_others_is_refused_after_them,
+            j1_last_request_behind_others_is_the_last,
         }
         keeping::{
             j1_connection_is_kept,

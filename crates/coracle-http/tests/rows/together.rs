@@ -168,3 +168,16 @@ pub(crate) fn j1_what_is_refused_behind_others_is_refused_after_them(h: &Harness
     assert_eq!(client.answer().status, 505);
     assert_eq!(client.rest(), b"", "and nothing behind it is a request");
 }
+
+pub(crate) fn j1_last_request_behind_others_is_the_last(h: &Harness) {
+    for last in
+        ["GET /last HTTP/1.0\r\n\r\n", "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
+    {
+        let client = Client::of(h, |req: &Request<'_>| req.path().to_owned());
+        client.send([&get("/a"), &get("/b"), last, &get("/c")].concat());
+        for expected in ["/a", "/b", "/last"] {
+            assert_eq!(client.answer().text(), expected);
+        }
+        assert_eq!(client.rest(), b"", "after {last:?}");
+    }
+}
