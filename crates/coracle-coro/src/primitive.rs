@@ -8,6 +8,7 @@ pub(crate) use coracle_loop::{Loop, LoopHandle, PostError};
 use std::cell::UnsafeCell;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
+pub(crate) use std::thread::yield_now;
 
 /// Something that one at a time touches, for a reason that the compiler does not know.
 pub(crate) struct Shared<T>(UnsafeCell<T>);

@@ -48,6 +48,7 @@ mod mutex;
 mod once;
 mod permits;
 mod permits_future;
+mod ring;
 mod rwlock;
 pub(crate) mod select;
 mod semaphore;

@@ -33,9 +33,10 @@ const LIMIT_CANCELLED_WAITS: u32 = 32;
 /// The longest that a cancelled coroutine is made to wait.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
-/// How often one looks for a moment: first after 1, 2, 4, … pauses of the processor, then after letting other
-/// threads run.
-const LOOKS: u32 = 7;
+/// How often one looks for a moment: first after each pause of the processor, which is some microseconds in all,
+/// then after letting other threads run. Longer pauses would not be kinder to the other core: as long as nothing
+/// has changed, what is looked at is in the cache of this one.
+const LOOKS: u32 = 120;
 const LOOKS_BETWEEN_OTHER_THREADS: u32 = 4;
 
 /// What is said to who waits in a callback.
@@ -257,7 +258,7 @@ fn look_for_a_moment<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
             return found;
         }
         if nth < LOOKS {
-            (0..1 << nth).for_each(|_| std::hint::spin_loop());
+            std::hint::spin_loop();
         } else {
             thread::yield_now();
         }

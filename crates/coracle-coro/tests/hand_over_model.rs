@@ -17,7 +17,10 @@ use std::time::{Duration, Instant};
 /// What `src/primitive.rs` takes from std, from loom. `new` is `const` there, so here things are made at first
 /// use.
 mod primitive {
+    #[allow(clippy::unsafe_removed_from_name)]
+    pub(crate) use loom::cell::UnsafeCell as Shared;
     use loom::sync::atomic::fence;
+    pub(crate) use loom::thread::yield_now;
     use std::sync::OnceLock;
     use std::sync::atomic::Ordering;
 
@@ -32,12 +35,11 @@ mod primitive {
             self.1.get_or_init(|| loom::sync::atomic::AtomicUsize::new(self.0))
         }
 
-        /// loom knows `SeqCst` of fences only, so these are spelled out.
+        /// loom knows `SeqCst` of fences only, so it is spelled out as it is on x86: what writes is followed by
+        /// a fence, and what only reads has none. With one there, the model would not find a message that was
+        /// marked after all that orders it.
         pub(crate) fn load(&self, order: Ordering) -> usize {
-            if order == Ordering::SeqCst {
-                fence(order);
-                return self.inner().load(Ordering::Acquire);
-            }
+            let order = if order == Ordering::SeqCst { Ordering::Acquire } else { order };
             self.inner().load(order)
         }
 
@@ -68,6 +70,11 @@ mod primitive {
             success: Ordering,
             failure: Ordering,
         ) -> Result<usize, usize> {
+            if success == Ordering::SeqCst {
+                let result = self.inner().compare_exchange(current, new, Ordering::AcqRel, failure);
+                fence(success);
+                return result;
+            }
             self.inner().compare_exchange_weak(current, new, success, failure)
         }
     }
@@ -289,6 +296,8 @@ mod failure;
 mod line;
 #[path = "../src/sync/permits.rs"]
 mod permits;
+#[path = "../src/sync/ring.rs"]
+mod ring;
 #[path = "../src/sync/select.rs"]
 mod select;
 
@@ -298,7 +307,7 @@ mod sync {
     pub(crate) use crate::select::{__choose, __choose_now, Arm, IntoArm, Select, Wait, after};
     pub(crate) use crate::{
         channel, channel_arms, channel_core, channel_error, channel_futures, channel_wait,
-        deadline, failure, line, permits, select,
+        deadline, failure, line, permits, ring, select,
     };
 
     /// Chance is a matter of `src/sync/chance.rs`; a model must do the same every time.
@@ -341,9 +350,9 @@ fn channel<T: std::fmt::Debug>(limit: usize) -> (Sender<T>, Receiver<T>) {
 fn channel_with_ring(limit: usize) -> (Sender<u32>, Receiver<u32>) {
     let (sender, receiver) = channel(limit);
     sync::chance::PRETENDED.set(1);
-    sender.send(0).unwrap();
+    (0..limit).for_each(|_| sender.send(0).unwrap());
     sync::chance::PRETENDED.set(0);
-    receiver.recv().unwrap();
+    (0..limit).for_each(|_| _ = receiver.recv().unwrap());
     (sender, receiver)
 }
 

@@ -15,8 +15,8 @@
 //! gets what was meant for it.
 //!
 //! # Past the lock
-//! When the ends are used by different threads, the buffer is a ring that needs no lock (crossbeam's
-//! `ArrayQueue`). Then the lock is for the lines only, and the flags say who has to take it:
+//! When the ends are used by different threads, the buffer is a ring that needs no lock (`ring.rs`).
+//! Then the lock is for the lines only, and the flags say who has to take it:
 //!
 //! ```text
 //!   send:    no sender waits? ──► push ──► does a receiver wait? ──► lock, and serve it
@@ -31,8 +31,8 @@ use crate::primitive::{AtomicUsize, Lock};
 use crate::sync::chance;
 use crate::sync::channel_error::{TryRecvError, TrySendError};
 use crate::sync::line::{Line, Ticket, Told};
+use crate::sync::ring::Ring;
 use crate::waiter::{self, Waker};
-use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize as Seen, Ordering};
@@ -55,7 +55,7 @@ pub(super) struct Core<T> {
     gate: Gate,
     sender_hope: Hope,
     receiver_hope: Hope,
-    ring: OnceLock<Box<ArrayQueue<T>>>,
+    ring: OnceLock<Box<Ring<T>>>,
     state: Lock<State<T>>,
 }
 
@@ -158,7 +158,7 @@ impl<T> Core<T> {
             return Err(message);
         }
         let Some(ring) = self.ring.get() else { return Err(message) };
-        ring.push(message)?;
+        ring.push_now(message)?;
         if self.gate.flags.load(Ordering::SeqCst) & (RECEIVERS_WAIT | CLOSED) != 0 {
             self.look_after_a_push();
         }
@@ -170,7 +170,7 @@ impl<T> Core<T> {
         if self.gate.flags.load(Ordering::Acquire) & (LOCKED | RECEIVERS_WAIT | FRONT) != 0 {
             return None;
         }
-        let message = self.ring.get()?.pop()?;
+        let message = self.ring.get()?.pop_now()?;
         if self.gate.flags.load(Ordering::SeqCst) & SENDERS_WAIT != 0 {
             self.under_lock(|state, told| self.take_in(state, told));
         }
@@ -197,7 +197,7 @@ impl<T> Core<T> {
     fn send_in_a_moment(&self, message: T) -> Result<(), T> {
         let mut kept = Some(message);
         let sent = waiter::in_a_moment(|| {
-            if self.ring.get()?.is_full() {
+            if !self.ring.get()?.has_room_now() {
                 return None;
             }
             kept = self.push_past_the_lock(kept.take()?).err();
@@ -349,7 +349,7 @@ impl<T> Core<T> {
         if !(1..=LIMIT_RING_BYTES / (size_of::<T>() + 8)).contains(&state.limit) {
             return;
         }
-        let ring = ArrayQueue::new(state.limit);
+        let ring = Ring::new(state.limit);
         // What was given back may be more than there is room for, and stays before the ring.
         let extra = state.front.len().saturating_sub(state.limit);
         for message in state.front.drain(extra..) {

@@ -26,6 +26,13 @@ fn s22_channel_holds_as_many_as_its_limit() {
 }
 
 #[test]
+fn s22_ends_may_be_used_where_a_panic_is_caught() {
+    fn check<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+    check::<Sender<std::cell::Cell<u8>>>();
+    check::<Receiver<std::cell::Cell<u8>>>();
+}
+
+#[test]
 fn s22_rendezvous_is_over_when_both_sides_were_there() {
     let (sender, receiver) = channel(0);
     assert_eq!(sender.try_send(1), Err(TrySendError::Full(1)));
