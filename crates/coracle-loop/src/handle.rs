@@ -18,6 +18,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// For so many posted jobs there is room that is kept when they are done.
+const JOBS_WITH_ROOM: usize = 64;
+
 /// A job for a loop, from any thread.
 pub(crate) type Job = Box<dyn FnOnce(&Loop) + Send>;
 
@@ -240,17 +243,20 @@ impl Shared {
         }
     }
 
-    /// Takes up to `limit` jobs.
-    #[inline]
-    pub(crate) fn take_jobs(&self, limit: usize) -> VecDeque<Job> {
-        if self.is_empty() {
-            return VecDeque::new();
-        }
+    /// Fills `batch` up to `limit` jobs.
+    pub(crate) fn take_jobs(&self, batch: &mut VecDeque<Job>, limit: usize) {
         let mut queue = self.queue.lock();
-        let rest =
-            if queue.jobs.len() > limit { queue.jobs.split_off(limit) } else { VecDeque::new() };
-        self.waiting.store(rest.len(), Ordering::SeqCst);
-        std::mem::replace(&mut queue.jobs, rest)
+        if batch.is_empty() && queue.jobs.len() <= limit {
+            // Their memory changes places, so that the next poster finds some. Not that of a peak.
+            if batch.capacity() > JOBS_WITH_ROOM {
+                *batch = VecDeque::new();
+            }
+            std::mem::swap(batch, &mut queue.jobs);
+        } else {
+            let count = limit.saturating_sub(batch.len()).min(queue.jobs.len());
+            batch.extend(queue.jobs.drain(..count));
+        }
+        self.waiting.store(queue.jobs.len(), Ordering::SeqCst);
     }
 
     #[inline]

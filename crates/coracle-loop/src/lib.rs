@@ -394,13 +394,7 @@ impl Loop {
 
     #[inline(never)]
     fn fill_batch(&self, limit: usize) {
-        let mut batch = self.inner.batch.borrow_mut();
-        if batch.is_empty() {
-            *batch = self.inner.shared.take_jobs(limit);
-        } else {
-            let room = limit.saturating_sub(batch.len());
-            batch.append(&mut self.inner.shared.take_jobs(room));
-        }
+        self.inner.shared.take_jobs(&mut self.inner.batch.borrow_mut(), limit);
     }
 
     /// True if there were any.

@@ -13,7 +13,7 @@ pub(crate) struct Scratch {
     owner: Cell<*const Link>,
     pub(crate) written: RefCell<WriteBuffer>,
     /// Memory for what cannot be written there, because of what waits to be sent before it.
-    pub(crate) spare: Cell<WriteBuffer>,
+    pub(crate) spare: RefCell<WriteBuffer>,
 }
 
 impl Default for Scratch {
@@ -21,7 +21,7 @@ impl Default for Scratch {
         Scratch {
             owner: Cell::new(std::ptr::null()),
             written: RefCell::default(),
-            spare: Cell::default(),
+            spare: RefCell::default(),
         }
     }
 }

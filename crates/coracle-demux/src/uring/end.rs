@@ -238,8 +238,8 @@ impl Uring {
                 let kind = Kind::of(fd.as_fd())?;
                 Ok(Outcome::Opened(self.insert(Source::File(Arc::new(fd)), kind)))
             }
-            (Operation::Stat { .. }, Ok(_)) => match &in_flight.extra {
-                Extra::Statx(statx) => Ok(Outcome::Metadata(Box::new(metadata(statx)))),
+            (Operation::Stat { .. }, Ok(_)) => match in_flight.extra.as_deref() {
+                Some(Extra::Statx(statx)) => Ok(Outcome::Metadata(Box::new(metadata(statx)))),
                 _ => unreachable!("a stat has a place for its answer"),
             },
             (_, Ok(_)) => Ok(Outcome::Nothing),

@@ -72,7 +72,7 @@ impl Uring {
             handle: socket,
             stage: Stage::Kernel,
             cancelled: false,
-            extra: Extra::Nothing,
+            extra: None,
         });
         slot.writer = Some(token);
         slot.in_flight += 1;
@@ -170,7 +170,7 @@ impl Uring {
             handle,
             stage: Stage::Here,
             cancelled: false,
-            extra: Extra::Nothing,
+            extra: None,
         });
         if let Some(slot) = self.slots.get_mut(handle) {
             slot.in_flight += 1;
@@ -204,9 +204,11 @@ impl Uring {
                 send_entry(fd, memory.as_slice(), SendFlags::empty())
             }
             Operation::Send { payload, .. } if socket => {
-                let mut vectored = Box::new(Vectored::new(payload));
+                let extra = Box::new(Extra::Vectored(Vectored::new(payload)));
+                let Extra::Vectored(vectored) = &mut **in_flight.extra.insert(extra) else {
+                    unreachable!("it was just put there")
+                };
                 let header = vectored.header();
-                in_flight.extra = Extra::Vectored(vectored);
                 opcode::SendMsg::new(fd, header).flags(SendFlags::NOSIGNAL.bits()).build()
             }
             Operation::Receive { space, .. } if socket => match space.as_mut_slice() {
@@ -229,11 +231,12 @@ impl Uring {
                 opcode::Accept::new(fd, address.cast(), len).flags(flags).build()
             }
             Operation::Connect { address, .. } => match socket::encode(address) {
-                Ok(encoded) => {
-                    let encoded = Box::new(encoded);
-                    let (address, len) = (encoded.0.as_ptr().cast(), encoded.1);
-                    in_flight.extra = Extra::Address(encoded);
-                    opcode::Connect::new(fd, address, len).build()
+                Ok((encoded, len)) => {
+                    let extra = in_flight.extra.insert(Box::new(Extra::Address(encoded)));
+                    let Extra::Address(encoded) = &**extra else {
+                        unreachable!("it was just put there")
+                    };
+                    opcode::Connect::new(fd, encoded.as_ptr().cast(), len).build()
                 }
                 Err(error) => return self.finish(token, Err(error)),
             },
@@ -247,9 +250,12 @@ impl Uring {
             }
             Operation::Stat { .. } => {
                 // SAFETY: a statx is plain numbers, for which zeroes are valid.
-                let mut statx: Box<libc::statx> = Box::new(unsafe { std::mem::zeroed() });
-                let place = std::ptr::from_mut(&mut *statx).cast();
-                in_flight.extra = Extra::Statx(statx);
+                let statx: libc::statx = unsafe { std::mem::zeroed() };
+                let extra = in_flight.extra.insert(Box::new(Extra::Statx(statx)));
+                let Extra::Statx(statx) = &mut **extra else {
+                    unreachable!("it was just put there")
+                };
+                let place = std::ptr::from_mut(statx).cast();
                 opcode::Statx::new(fd, c"".as_ptr(), place)
                     .flags(AtFlags::EMPTY_PATH.bits() as i32)
                     .mask(StatxFlags::BASIC_STATS.bits())
@@ -389,7 +395,8 @@ impl Uring {
             .build();
         let token = self.enlist(Handle::null(), operation);
         let in_flight = &mut self.operations[token];
-        in_flight.extra = Extra::Path(Box::new(path));
+        // What it points to stays where it is.
+        in_flight.extra = Some(Box::new(Extra::Path(path)));
         in_flight.stage = Stage::Kernel;
         self.with_kernel += 1;
         self.push(&entry.user_data(token.data().as_ffi()));
@@ -422,7 +429,7 @@ impl Uring {
             handle,
             stage: Stage::Here,
             cancelled: false,
-            extra: Extra::Nothing,
+            extra: None,
         });
         self.slots[handle].closer = Some(closer);
         if self.slots[handle].in_flight == 0 {

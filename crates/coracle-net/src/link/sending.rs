@@ -36,20 +36,28 @@ impl Link {
     #[inline]
     pub(crate) fn write_with<T>(&self, f: impl FnOnce(&mut WriteBuffer) -> T) -> T {
         let scratch = &self.service.scratch;
-        if self.calm.get() && scratch.is_of(self) {
-            // Taken and not borrowed: `f` may write to another connection.
-            let written = scratch.written.take();
-            let mut back = PutBack { place: &scratch.written, keep: written.len(), written };
-            let result = f(&mut back.written);
-            back.keep = back.written.len();
-            return result;
+        let direct = self.calm.get() && scratch.is_of(self);
+        let place = if direct { &scratch.written } else { &scratch.spare };
+        // Taken and not borrowed: `f` may write to another connection.
+        let written = place.take();
+        let mut back = PutBack { place, keep: written.len(), written };
+        let result = f(&mut back.written);
+        back.keep = back.written.len();
+        drop(back);
+        if !direct {
+            self.queue_spare();
         }
-        let mut spare = scratch.spare.take();
-        let result = f(&mut spare);
+        result
+    }
+
+    /// Queues what could not be written to where it is sent from.
+    #[cold]
+    fn queue_spare(&self) {
+        let place = &self.service.scratch.spare;
+        let mut spare = place.take();
         self.queue_slice(spare.as_slice());
         spare.clear();
-        scratch.spare.set(spare);
-        result
+        place.replace(spare);
     }
 
     /// Writes to a connection of which more has to be known.
