@@ -33,6 +33,9 @@ pub(crate) struct Settings {
     /// Look for misuse of memory, too: slower, and there is no unsafe code in the parsers.
     #[arg(long)]
     address: bool,
+    /// Only build them.
+    #[arg(long)]
+    no_run: bool,
     /// Only these; all, if there is none.
     targets: Vec<String>,
 }
@@ -45,6 +48,9 @@ pub(crate) fn run(root: &Path, settings: &Settings) -> Result<(), String> {
     }
     let wanted = |name: &String| settings.targets.is_empty() || settings.targets.contains(name);
     let programs = build(&fuzz, settings.address)?;
+    if settings.no_run {
+        return Ok(());
+    }
     let queue: Mutex<VecDeque<String>> = Mutex::new(all.into_iter().filter(wanted).collect());
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {

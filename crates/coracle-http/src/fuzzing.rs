@@ -23,7 +23,8 @@ pub use self::websocket::websocket;
 
 use crate::h1::Framing;
 use crate::h1::chunks::{Chunks, Piece};
-use crate::h1::head::{Parsed, parse};
+use crate::h1::head::{Parsed, parse, parse_any};
+use crate::h1::plain;
 use crate::{Headers, OwnedRequest, Settings};
 
 /// A body: its data, its trailers, what is behind it; or the status of the refusal, 0 if it is not all there.
@@ -34,6 +35,7 @@ type Decoded = Result<(Vec<u8>, Headers, Vec<u8>), u16>;
 /// # Panics
 /// When a head is taken that a reader of lines understands differently.
 pub fn head(bytes: &[u8]) {
+    compare_with_slow_way(bytes, &Settings::default());
     let mut request = OwnedRequest::blank();
     let Ok(Parsed::Whole(facts)) = parse(bytes, &Settings::default(), &mut request) else { return };
     let taken = &bytes[..facts.len];
@@ -54,15 +56,11 @@ pub fn head(bytes: &[u8]) {
     assert_eq!(parts[0], request.request().method_name());
     assert!(parts[1].contains(request.request().path()) || request.request().path() == "/");
     assert_eq!(lines.len() - 1, request.headers.len(), "{text:?}");
-    let named = |name: &str| -> Vec<String> {
-        let fields = lines[1..].iter().filter_map(|line| line.split_once(':'));
-        let ours = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
-        ours.map(|(_, value)| value.trim().to_ascii_lowercase()).collect()
-    };
+    let named = |name: &str| named(&lines[1..], name);
     for (name, value) in request.headers.iter() {
         let value: String = value.iter().map(|&byte| char::from(byte)).collect();
         let values = named(name);
-        assert!(values.contains(&value.trim().to_ascii_lowercase()), "{name}: {value:?} {text:?}");
+        assert!(values.contains(&bare(&value).to_ascii_lowercase()), "{name}: {value:?} {text:?}");
     }
     let (lengths, codings) = (named("content-length"), named("transfer-encoding"));
     match facts.framing {
@@ -76,6 +74,37 @@ pub fn head(bytes: &[u8]) {
             assert!(lengths.is_empty() || lengths[0].parse::<u64>() == Ok(0), "{text:?}");
         }
     }
+}
+
+/// The values of the fields of that name, in lower case.
+fn named(lines: &[&str], name: &str) -> Vec<String> {
+    let fields = lines.iter().filter_map(|line| line.split_once(':'));
+    let ours = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    ours.map(|(_, value)| bare(value).to_ascii_lowercase()).collect()
+}
+
+/// A value without the spaces and tabs around it. Other characters are blank to `str::trim`, and not to HTTP.
+fn bare(value: &str) -> &str {
+    value.trim_matches([' ', '\t'])
+}
+
+/// What is plain is taken for the same by the slow way.
+pub(crate) fn compare_with_slow_way(bytes: &[u8], settings: &Settings) {
+    let (mut plain, mut slow) = (OwnedRequest::blank(), OwnedRequest::blank());
+    let Some(facts) = plain::read(bytes, settings, &mut plain) else {
+        assert!(plain.headers.is_empty() && plain.headers.text.is_empty());
+        return;
+    };
+    let taken = parse_any(bytes, settings, &mut slow);
+    assert_eq!(taken.ok(), Some(Parsed::Whole(facts)), "{}", bytes.escape_ascii());
+    let parts = |it: &OwnedRequest| {
+        let req = it.request();
+        let (method, query) = (req.method_name().to_owned(), req.query().map(str::to_owned));
+        let target = (req.method(), method, req.path().to_owned(), query, it.host.is_some());
+        let fields = it.headers.raw().map(|(name, value)| (name.to_vec(), value.to_vec()));
+        (target, req.version(), fields.collect::<Vec<_>>(), it.headers.text.clone())
+    };
+    assert_eq!(parts(&plain), parts(&slow));
 }
 
 /// Looks at a body in chunks that may be anything, as it comes in pieces of `step` bytes.

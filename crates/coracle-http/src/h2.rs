@@ -1,20 +1,18 @@
-//! A connection that speaks HTTP/2: hyper's, on this loop.
+//! A connection that speaks HTTP/2: frames, HPACK and windows are the crate `h2`'s, on this loop.
 //!
 //! ```text
-//!   Conn ◄──bytes──► Pipe ◄──► hyper: frames, HPACK, windows ──request──► Stream ──► a handler's coroutine
-//!    ▲                           ▲                                          │
-//!    │ TLS is a layer below      └── polled with each bytes, or by a driver └── a task of hyper's, if it waits
+//!   Conn ◄──bytes──► Pipe ◄──► h2: frames, HPACK, windows ──request──► Stream ──► a handler's coroutine
+//!    ▲                          ▲                                        │
+//!    │ TLS is a layer below     └── polled with each bytes, or by a driver └── has a place, if it waits
 //! ```
 //!
 //! To the app it is the same as HTTP/1: the same requests, answers, plans and limits. What is said about a
 //! connection there holds for a stream here: one that is refused, or too slow, is reset, and the others go on.
-//! Only the end of an answer, with which hyper is done, cannot be: nothing more is asked on its connection then,
-//! which is ended when the others are answered.
 //!
-//! Hyper's connection is a future. It is polled inside the callback that has brought bytes for it, with the bytes
-//! in the pipe, and what it writes is given to the connection when it returns: so a dozen requests that came
-//! together are answered together, if their handlers do not wait. When something else wakes it, its driver polls
-//! it in the same way.
+//! `h2` is polled inside the callback that has brought bytes for it, with the bytes in the pipe, until it has
+//! nothing more to do, and what it writes is given to the connection then: so a dozen requests that came together
+//! are answered together, if their handlers do not wait. When something is done with one of its handles elsewhere,
+//! by a handler that has waited, the [driver](Shared::drive) polls it in the same way.
 
 mod answer;
 mod download;
@@ -22,22 +20,21 @@ mod notice;
 mod piece;
 mod pipe;
 mod request;
+mod session;
 mod stream;
-mod tasks;
-mod timer;
 mod timing;
 mod upload;
+mod waiting;
 mod watch;
 
 pub(crate) use self::watch::PREFACE;
 
 use self::notice::Notice;
-use self::piece::Unsent;
 use self::pipe::{Buffers, LIMIT_INPUT_BYTES, Pipe};
+use self::session::Session;
 use self::stream::Stream;
-use self::tasks::{Requests, Tasks};
-use self::timer::LoopTime;
 use self::timing::Clock;
+use self::waiting::Waiting;
 use self::watch::{Flood, Watch};
 use crate::peer::Peer;
 use crate::site::Site;
@@ -45,51 +42,42 @@ use bytes::Bytes;
 use coracle_coro::future::spawn_future;
 use coracle_loop::Loop;
 use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
-use hyper::server::conn::http2;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-/// How often it is polled at once because it woke itself; then others have their turn.
+/// How often it is polled at once because there is more to do; then others have their turn.
 const LIMIT_POLLS: u32 = 16;
-
-/// What has sent nothing in so many turns waits for the client.
-const TURNS: u32 = 3;
 
 /// The protocol, as the loop has it.
 pub(crate) struct H2(Rc<Shared>);
 
-type Connection = http2::Connection<Pipe, Requests, Tasks>;
-
-/// What the protocol, hyper and the streams share.
+/// What the protocol and the streams share.
 pub(crate) struct Shared {
     pub(crate) site: Rc<Site>,
     peer: Peer,
     handle: OnceCell<ConnHandle>,
     buffers: Rc<Buffers>,
-    /// Hyper's; not here while it is polled, and when it is over.
-    connection: Cell<Option<Pin<Box<Connection>>>>,
-    /// Who is told that it has something to do, from when its driver runs.
-    notice: OnceCell<(Arc<Notice>, Waker)>,
+    /// Not here while it is polled, and when it is over.
+    session: Cell<Option<Box<Session>>>,
+    /// Who is told that there is something to do, from when its driver runs.
+    notice: OnceCell<Arc<Notice>>,
+    /// Something was done with a handle of `h2`'s, which it has not looked at.
+    touched: Cell<bool>,
     watch: RefCell<Watch>,
-    /// The request that hyper has just brought, until it gives away the task of it.
-    calling: Cell<Option<Rc<Stream>>>,
-    /// Streams with which hyper is not done.
-    streams: RefCell<Vec<Rc<Stream>>>,
-    /// The ends of answers with which it is, and which wait for the client's windows.
-    unsent: RefCell<Vec<Rc<Unsent>>>,
+    /// Streams that wait for something.
+    waiting: RefCell<Waiting>,
+    /// Those whose answers are with `h2`, but not all of them in frames.
+    leaving: RefCell<Vec<Rc<Stream>>>,
     requests: Cell<u64>,
     /// How much was given to the connection.
     written: Cell<u64>,
     /// The client has sent everything.
     ended: Cell<bool>,
-    /// How often in a row nothing was sent since, though nobody is waited for but the client.
-    stuck: Cell<u32>,
-    /// Hyper's connection is over, or the connection itself.
+    /// `h2`'s connection is over, or the connection itself.
     over: Cell<bool>,
     paused: Cell<bool>,
     clock: Clock,
@@ -104,16 +92,15 @@ impl H2 {
             peer,
             handle: OnceCell::new(),
             buffers: Rc::default(),
-            connection: Cell::new(None),
+            session: Cell::new(None),
             notice: OnceCell::new(),
+            touched: Cell::new(true),
             watch: RefCell::new(Watch::new(now)),
-            calling: Cell::new(None),
-            streams: RefCell::default(),
-            unsent: RefCell::default(),
+            waiting: RefCell::default(),
+            leaving: RefCell::default(),
             requests: Cell::new(0),
             written: Cell::new(0),
             ended: Cell::new(false),
-            stuck: Cell::new(0),
             over: Cell::new(false),
             paused: Cell::new(false),
             clock: Clock::new(now),
@@ -127,7 +114,8 @@ impl Protocol for H2 {
         let shared = &self.0;
         let _ = shared.handle.set(conn.handle());
         conn.set_idle_timeout(None);
-        shared.connection.set(Some(Box::pin(shared.connect())));
+        let pipe = Pipe(Rc::clone(&shared.buffers));
+        shared.session.set(Some(Box::new(Session::new(pipe, &shared.site.settings))));
         shared.drive();
         if shared.site.stopping.get() {
             shared.stop(conn); // what it came through was told before
@@ -143,7 +131,9 @@ impl Protocol for H2 {
             return Ok(());
         }
         let (sent, http2) = (shared.written.get(), &shared.site.settings.http2);
-        let looked = shared.watch.borrow_mut().look(input.unread(), conn.lp().now(), sent, http2);
+        let now = conn.lp().now();
+        shared.clock.note_bytes(now);
+        let looked = shared.watch.borrow_mut().look(input.unread(), now, sent, http2);
         if let Err(flood) = looked {
             input.take_all();
             shared.calm(conn, &flood);
@@ -169,7 +159,7 @@ impl Protocol for H2 {
         Ok(())
     }
 
-    /// Has hyper say that it takes no more requests, and end when those that are under way are answered.
+    /// Says that it takes no more requests, and ends when those that are under way are answered.
     fn on_shutdown(&mut self, conn: &mut Conn<'_>) -> io::Result<()> {
         let shared = &self.0;
         shared.site.stopping.begin();
@@ -190,38 +180,14 @@ impl Drop for H2 {
 }
 
 impl Shared {
-    /// Hyper's connection, over the pipe.
-    fn connect(self: &Rc<Self>) -> Connection {
-        let settings = &self.site.settings;
-        let http2 = &settings.http2;
-        // A field counts as 32 bytes more than it has there (RFC 9113, 6.5.2).
-        let header = settings.limit_header_bytes + 32 * settings.limit_headers;
-        let mut builder = http2::Builder::new(Tasks(Rc::clone(self)));
-        builder
-            .timer(LoopTime)
-            .auto_date_header(false)
-            .max_header_list_size(u32::try_from(header).unwrap_or(u32::MAX))
-            .max_concurrent_streams(http2.limit_streams)
-            .max_pending_accept_reset_streams(http2.limit_resets as usize)
-            .max_local_error_reset_streams(http2.limit_resets as usize)
-            .initial_stream_window_size(http2.stream_window_bytes)
-            .initial_connection_window_size(http2.connection_window_bytes)
-            .max_send_buf_size(http2.limit_send_bytes)
-            .keep_alive_interval(http2.ping_interval)
-            .keep_alive_timeout(http2.ping_timeout);
-        builder.serve_connection(Pipe(Rc::clone(&self.buffers)), Requests(Rc::clone(self)))
-    }
-
-    /// Has the loop poll hyper's connection whenever something wakes it.
+    /// Has the loop poll it whenever there is something to do.
     fn drive(self: &Rc<Self>) {
         let shared = Rc::clone(self);
         drop(spawn_future(poll_fn(move |cx| {
-            shared.notice.get_or_init(|| {
-                let notice = Notice::new(cx.waker().clone());
-                let waker = Waker::from(Arc::clone(&notice));
-                (notice, waker)
-            });
-            if !shared.over.get()
+            let notice = shared.notice.get_or_init(|| Notice::new(cx.waker().clone()));
+            let is_more = shared.touched.get() || notice.is_woken();
+            if is_more
+                && !shared.over.get()
                 && let (Some(lp), Some(handle)) = (Loop::current(), shared.handle.get())
             {
                 handle.with(&lp, |conn| shared.run(conn));
@@ -230,94 +196,109 @@ impl Shared {
         })));
     }
 
-    /// Has it polled soon.
-    fn wake(&self) {
-        if let Some((_, waker)) = self.notice.get() {
-            waker.wake_by_ref();
+    /// Something was done with a handle of `h2`'s: has it polled soon, unless it is anyway.
+    fn touch(&self) {
+        if !self.touched.replace(true)
+            && let Some(notice) = self.notice.get().filter(|notice| !notice.is_polled())
+        {
+            notice.wake_driver();
         }
     }
 
-    /// Polls hyper's connection, and gives what it writes to the connection under it.
+    /// Polls it, and gives what it writes to the connection under it.
     fn run(&self, conn: &mut Conn<'_>) {
-        if self.over.get() {
-            return;
-        }
+        let Some(notice) = self.notice.get().filter(|_| !self.over.get()) else { return };
+        let was_busy = self.is_busy();
+        self.buffers.set_full(!conn.writable());
         // One for all connections: it is empty when this returns.
         self.buffers.set_memory(self.site.output.take());
-        self.run_on(conn);
+        notice.begin();
+        let ran = self.run_on(conn, notice);
         self.site.output.set(self.buffers.set_memory(Vec::new()));
+        self.touched.set(ran == Ran::More);
+        notice.end(ran == Ran::More);
+        if was_busy && !self.is_busy() {
+            self.clock.note_request(); // it has its last answer
+        }
+        match ran {
+            Ran::Over => self.close(conn),
+            Ran::Done | Ran::More => {
+                self.pause_or_resume(conn);
+                self.arm(conn);
+            }
+        }
     }
 
-    fn run_on(&self, conn: &mut Conn<'_>) {
+    fn run_on(&self, conn: &mut Conn<'_>, notice: &Notice) -> Ran {
         for _ in 0..LIMIT_POLLS {
-            let polled = self.poll();
-            self.forget_sent();
+            let is_over = self.poll();
+            self.poll_woken(notice);
+            self.drop_sent();
             let written = self.buffers.flush(conn);
             self.written.set(self.written.get() + written as u64);
             let full = !conn.writable();
-            self.buffers.set_full(full);
+            let is_room = self.buffers.set_full(full);
             self.note_room(conn, full);
-            match polled {
-                Polled::Over => return self.close(conn),
-                Polled::Again => {}
-                Polled::Pending if !full && self.buffers.take_refused() => {}
-                Polled::Pending if self.has_ended(written) && !self.buffers.end() => {}
-                Polled::Pending => {
-                    self.pause_or_resume(conn);
-                    return self.arm(conn);
-                }
+            if is_over {
+                return Ran::Over;
+            }
+            let more = self.touched.get() || is_room || (self.has_ended() && !self.buffers.end());
+            if !more {
+                return Ran::Done;
             }
         }
-        if let Some((notice, _)) = self.notice.get() {
-            notice.put_off();
-        }
-        self.pause_or_resume(conn);
-        self.arm(conn);
+        Ran::More
     }
 
-    fn poll(&self) -> Polled {
-        let Some((notice, waker)) = self.notice.get() else { return Polled::Pending };
-        let Some(mut connection) = self.connection.take() else { return Polled::Pending };
-        notice.begin();
-        let polled = connection.as_mut().poll(&mut Context::from_waker(waker));
-        match polled {
-            Poll::Ready(result) => {
-                if let Err(error) = result {
-                    tracing::debug!("a connection of HTTP/2 ends: {error}");
+    /// Polls it until there are no more requests; true when it is over.
+    fn poll(&self) -> bool {
+        let Some(mut session) = self.session.take() else { return false };
+        let Some(this) = self.this.upgrade() else { return true };
+        loop {
+            self.touched.set(false);
+            match session.poll() {
+                Poll::Ready(Some(Ok(request))) => {
+                    self.drop_sent(); // so that its memory is used again
+                    self.count_request();
+                    Stream::begin(&this, request);
                 }
-                Polled::Over
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!("a connection of HTTP/2 ends: {error}");
+                    return true;
+                }
+                Poll::Ready(None) => return true,
+                Poll::Pending => {
+                    self.session.set(Some(session));
+                    return false;
+                }
             }
-            Poll::Pending => {
-                self.connection.set(Some(connection));
-                if notice.is_woken() { Polled::Again } else { Polled::Pending }
+        }
+    }
+
+    /// Polls the streams that were woken.
+    fn poll_woken(&self, notice: &Notice) {
+        while let Some(number) = notice.take_woken() {
+            let woken = self.waiting.borrow().get(number);
+            if let Some((stream, waker)) = woken {
+                stream.poll(&mut Context::from_waker(&waker));
             }
         }
     }
 
     /// Whether the client has sent everything, and has its answers as far as its windows reach: it cannot move
-    /// them any more. So much was written just now.
-    fn has_ended(&self, written: usize) -> bool {
-        let is_looked_at = self.notice.get().is_some() && self.buffers.unread() == 0;
-        if !self.ended.get() || !is_looked_at || self.buffers.is_refused() {
+    /// them any more.
+    fn has_ended(&self) -> bool {
+        if !self.ended.get() || self.buffers.unread() > 0 || self.buffers.is_refused() {
             return false;
         }
-        let streams = self.streams.borrow();
-        let wait = streams.iter().all(|stream| stream.download.unsent().is_some());
-        if streams.is_empty() || !wait {
-            return wait;
-        }
-        // Perhaps they wait for windows, or perhaps for the turn of their tasks, which they have meanwhile.
-        self.stuck.set(if written == 0 { self.stuck.get() + 1 } else { 0 });
-        if self.stuck.get() < TURNS {
-            self.wake();
-        }
-        self.stuck.get() >= TURNS
+        let waiting = self.waiting.borrow();
+        waiting.iter().all(|stream| stream.download.unsent().is_some())
     }
 
-    /// Whether hyper has something to answer, or to send.
+    /// Whether there is something to answer, or to send.
     fn is_busy(&self) -> bool {
-        !self.streams.borrow().is_empty()
-            || !self.unsent.borrow().is_empty()
+        !self.waiting.borrow().is_empty()
+            || !self.leaving.borrow().is_empty()
             || self.buffers.is_refused()
     }
 
@@ -337,19 +318,30 @@ impl Shared {
     }
 
     fn end_gracefully(&self) {
-        if let Some(mut connection) = self.connection.take() {
-            connection.as_mut().graceful_shutdown();
-            self.connection.set(Some(connection));
-        }
+        self.with_session(Session::end_gracefully);
     }
 
-    /// Nothing more is done here; the streams are told by hyper.
+    /// Does something with it, and has it polled.
+    fn with_session<T>(&self, f: impl FnOnce(&mut Session) -> T) -> Option<T> {
+        let mut session = self.session.take()?;
+        let result = f(&mut session);
+        self.session.set(Some(session));
+        self.touch();
+        Some(result)
+    }
+
+    /// Nothing more is done here, and nobody takes what is left.
     fn end(&self) {
         self.over.set(true);
         self.clock.disarm();
-        drop(self.connection.take());
-        if let Some((notice, _)) = self.notice.get() {
-            notice.put_off(); // so that the driver ends
+        drop(self.session.take());
+        let waiting = self.waiting.borrow_mut().take_all();
+        let leaving = self.leaving.take();
+        for stream in waiting.iter().chain(&leaving) {
+            stream.be_gone();
+        }
+        if let Some(notice) = self.notice.get() {
+            notice.wake_driver(); // so that it ends
         }
     }
 
@@ -391,60 +383,62 @@ impl Shared {
         self.clock.note_request();
         if self.requests.get() == self.site.settings.limit_requests {
             self.clock.note_last_request();
-            self.wake();
         }
     }
 
-    /// A stream with which hyper is not done when it has brought it.
+    /// A stream that has to wait.
     fn enter(&self, stream: &Rc<Stream>) {
-        let mut streams = self.streams.borrow_mut();
-        stream.place.set(streams.len());
-        streams.push(Rc::clone(stream));
+        let Some(notice) = self.notice.get() else { return };
+        let mut waiting = self.waiting.borrow_mut();
+        let number = waiting.enter(stream, notice);
         self.clock.note_deadline(stream.deadline());
-    }
-
-    fn leave(&self, stream: &Rc<Stream>) {
-        let mut streams = self.streams.borrow_mut();
-        let place = stream.place.get();
-        streams.swap_remove(place);
-        if let Some(moved) = streams.get(place) {
-            moved.place.set(place);
-        }
-        self.note_unsent(stream);
-        if streams.is_empty() {
-            drop(streams);
-            self.clock.note_request(); // it is idle from now on
-            if self.ended.get() {
-                self.wake();
-            }
+        let place = waiting.get(number);
+        drop(waiting);
+        if let Some((_, waker)) = place {
+            stream.set_place(number, &waker);
+            stream.poll(&mut Context::from_waker(&waker));
         }
     }
 
-    /// Hyper is done with a stream, but may not have put all of its answer into frames.
-    fn note_unsent(&self, stream: &Stream) {
-        if let Some(unsent) = stream.download.unsent() {
-            self.unsent.borrow_mut().push(Rc::clone(unsent));
-        }
-    }
-
-    /// Forgets answers that are in frames.
-    fn forget_sent(&self) {
-        let mut unsent = self.unsent.borrow_mut();
-        if unsent.is_empty() {
+    /// Looks whether a stream is over: it waits no more, unless the client has to take the end of its answer.
+    fn settle(&self, stream: &Rc<Stream>) {
+        if !stream.is_over() || stream.settled.replace(true) {
             return;
         }
-        unsent.retain(|unsent| !unsent.is_empty());
-        if unsent.is_empty() {
-            self.clock.note_request(); // as above
+        if stream.download.unsent().is_some() {
+            self.leaving.borrow_mut().push(Rc::clone(stream));
+            self.clock.note_deadline(stream.deadline());
+        }
+        if let Some(number) = stream.take_place() {
+            let stream = self.waiting.borrow_mut().leave(number);
+            drop(stream);
+            self.note_idle();
+        }
+    }
+
+    /// Forgets streams whose answers are in frames, or thrown away.
+    fn drop_sent(&self) {
+        self.leaving.borrow_mut().retain(|stream| stream.download.unsent().is_some());
+    }
+
+    /// If nothing is asked any more, it is idle from now on.
+    fn note_idle(&self) {
+        if self.is_busy() {
+            return;
+        }
+        self.clock.note_request();
+        if self.ended.get() {
+            self.touch();
         }
     }
 }
 
 /// What came of polling it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Polled {
-    Pending,
-    /// It woke itself.
-    Again,
+enum Ran {
+    /// There is nothing more to do.
+    Done,
+    /// There is, but it is not its turn any more.
+    More,
     Over,
 }

@@ -214,7 +214,8 @@ impl From<&http::HeaderMap> for Headers {
 }
 
 impl Headers {
-    /// The same as hyper and its like have it. What is written in the source of a program is not copied.
+    /// The same as the crate `http` has it. What is written in the source of a program is not copied.
+    #[cfg(feature = "tower")]
     pub(crate) fn to_map(&self) -> http::HeaderMap {
         self.fields.iter().filter_map(|field| self.entry(field)).collect()
     }
@@ -263,25 +264,22 @@ fn check(name: &str, value: &[u8]) -> Result<(), HeaderError> {
 }
 
 /// Whether a byte may be in a token (RFC 9110, 5.6.2): a method, or the name of a field.
+#[inline]
 pub(crate) fn is_token(byte: u8) -> bool {
-    matches!(
-        byte,
-        b'!' | b'#'
-            | b'$'
-            | b'%'
-            | b'&'
-            | b'\''
-            | b'*'
-            | b'+'
-            | b'-'
-            | b'.'
-            | b'^'
-            | b'_'
-            | b'`'
-            | b'|'
-            | b'~'
-    ) || byte.is_ascii_alphanumeric()
+    TOKEN[usize::from(byte)]
 }
+
+/// The same of all bytes.
+static TOKEN: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        let other = matches!(byte as u8, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+')
+            || matches!(byte as u8, b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || other;
+        byte += 1;
+    }
+    table
+};
 
 /// Whether a byte may be in the value of a field (RFC 9110, 5.5).
 pub(crate) fn is_value(byte: u8) -> bool {

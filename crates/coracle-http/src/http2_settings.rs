@@ -31,7 +31,8 @@ pub struct Http2Settings {
     pub stream_window_bytes: u32,
     /// How much of all bodies of a connection may come before they are read.
     pub connection_window_bytes: u32,
-    /// How much of one answer is put into frames before the client has taken it.
+    /// How much of one answer waits for the client's windows at a time: the rest stays with who writes it. More
+    /// than 64 KiB are as if they were 64 KiB.
     pub limit_send_bytes: usize,
     /// After how long without anything from the client it is asked whether it is there. `None`: never.
     pub ping_interval: Option<Duration>,

@@ -27,6 +27,7 @@ mod calendar;
 mod cgi;
 pub mod client;
 mod connection;
+mod content_length;
 mod date;
 mod escape;
 mod exchange;

@@ -1,6 +1,7 @@
 //! What the HTTP connections of one loop share: the app, the settings, and memory that is used again.
 
 use crate::connection::Desk;
+use crate::content_length::Lengths;
 use crate::date::Date;
 use crate::exchange::Exchange;
 use crate::idle::Idle;
@@ -25,7 +26,8 @@ pub(crate) struct Site {
     pub(crate) app: Rc<dyn App>,
     pub(crate) settings: Settings,
     pub(crate) date: Date,
-    /// Memory for what hyper writes.
+    pub(crate) lengths: Lengths,
+    /// Memory for what is written by HTTP/2.
     pub(crate) output: Cell<Vec<u8>>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
@@ -60,6 +62,7 @@ impl Site {
             app,
             settings,
             date: Date::new(),
+            lengths: Lengths::default(),
             output: Cell::default(),
             budget,
             stats,

@@ -82,6 +82,7 @@ impl Shared {
     }
 
     /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
+    #[inline(always)] // with every answer
     pub(crate) fn write_head(
         &self,
         now: Instant,

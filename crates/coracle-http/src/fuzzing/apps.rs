@@ -1,5 +1,6 @@
 //! Entries for the parsers of applications: forms with files, cookies, queries, paths, values of headers.
 
+use super::bare;
 use crate::files::conditional::{Tag, any_tag};
 use crate::middleware::basic_auth;
 use crate::multipart::MultipartLimits;
@@ -94,7 +95,6 @@ fn split(body: &[u8]) -> Option<Vec<Vec<u8>>> {
 pub fn cookies(value: &str) {
     let mut expected = Vec::new();
     let mut piece = String::new();
-    let blank = |c| matches!(c, ' ' | '\t');
     for character in value.chars().chain([';']) {
         if character != ';' {
             piece.push(character);
@@ -102,8 +102,8 @@ pub fn cookies(value: &str) {
         }
         let taken = std::mem::take(&mut piece);
         let Some(at) = taken.find('=') else { continue };
-        let name = taken[..at].trim_matches(blank).to_owned();
-        let mut value = taken[at + 1..].trim_matches(blank).to_owned();
+        let name = bare(&taken[..at]).to_owned();
+        let mut value = bare(&taken[at + 1..]).to_owned();
         if value.len() >= 2 && value.starts_with('"') && value.ends_with('"') {
             value.pop();
             value.remove(0);

@@ -1,5 +1,6 @@
 //! Entries for the parsers of whoever sends files: ranges, conditions, paths below a directory.
 
+use super::bare;
 use crate::files::{
     Conditions, DotFiles, LIMIT_RANGES, Selection, SitePath, Validators, Verdict, content_range,
     select_ranges,
@@ -52,14 +53,12 @@ pub fn ranges(bytes: &[u8]) {
 /// Which bytes are asked for, one by one; nothing when it is no list of ranges, or all of an empty file is.
 fn wanted(field: &[u8], length: u64) -> Option<Vec<bool>> {
     let text = String::from_utf8(field.to_vec()).ok()?;
-    let blank = |c: char| c == ' ' || c == '\t';
     let (unit, list) = text.split_at(text.find('=')?);
-    if !unit.trim_matches(blank).eq_ignore_ascii_case("bytes") {
+    if !bare(unit).eq_ignore_ascii_case("bytes") {
         return None;
     }
-    let elements: Vec<&str> =
-        list[1..].split(',').map(|element| element.trim_matches(blank)).collect();
-    let elements: Vec<&str> = elements.into_iter().filter(|element| !element.is_empty()).collect();
+    let elements = list[1..].split(',').map(bare);
+    let elements: Vec<&str> = elements.filter(|element| !element.is_empty()).collect();
     if !(1..=LIMIT_RANGES).contains(&elements.len()) {
         return None;
     }

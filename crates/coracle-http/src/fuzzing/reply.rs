@@ -1,6 +1,6 @@
 //! What must be true of answers, and of what proxies say of a connection, beside twins that split text.
 
-use super::decode_slowly;
+use super::{bare, decode_slowly, named};
 use crate::h1::chunks::Piece;
 use crate::h1::reply::{End, Incoming, Parsed, parse};
 use crate::proxy_protocol;
@@ -31,11 +31,7 @@ pub fn reply(bytes: &[u8], step: usize) {
     assert!(["HTTP/1.0", "HTTP/1.1"].contains(&version), "{text:?}");
     assert_eq!(lines[0][8..12], format!(" {}", facts.status.as_u16()), "{text:?}");
     assert_eq!(lines.len() - 1, headers.len(), "{text:?}");
-    let named = |name: &str| -> Vec<String> {
-        let fields = lines[1..].iter().filter_map(|line| line.split_once(':'));
-        let ours = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
-        ours.map(|(_, value)| value.trim().to_ascii_lowercase()).collect()
-    };
+    let named = |name: &str| named(&lines[1..], name);
     let (lengths, codings) = (named("content-length"), named("transfer-encoding"));
     let told: Vec<Option<u64>> = lengths.iter().map(|told| told.parse().ok()).collect();
     let bodiless = method == Method::Head || matches!(facts.status.as_u16(), 100..=199 | 204 | 304);
@@ -50,7 +46,7 @@ pub fn reply(bytes: &[u8], step: usize) {
     assert_eq!(facts.end, expected, "{text:?}");
     let listed: Vec<String> = named("connection")
         .iter()
-        .flat_map(|value| value.split(',').map(|token| token.trim().to_owned()).collect::<Vec<_>>())
+        .flat_map(|value| value.split(',').map(|token| bare(token).to_owned()).collect::<Vec<_>>())
         .collect();
     let says = |token: &str| listed.iter().any(|it| it == token);
     let keeps = !says("close") && (version == "HTTP/1.1" || says("keep-alive"));

@@ -1,10 +1,11 @@
 //! The head of a request: its first line and its fields, and what follows from them.
 //!
-//! `httparse` finds the tokens. It is lenient where the RFC lets it be, so what it takes is looked at again: that
-//! every line ends in CRLF, that there is one way to read the length of the body, one host, one target.
+//! Most heads are [plain](super::plain). In all others `httparse` finds the tokens. It is lenient where the RFC
+//! lets it be, so what it takes is looked at again: that every line ends in CRLF, that there is one way to read
+//! the length of the body, one host, one target.
 
-use super::target;
 use super::{Framing, Refusal};
+use super::{plain, target};
 use crate::headers::{Field, Text};
 use crate::owned_request::Known;
 use crate::settings::Settings;
@@ -38,7 +39,21 @@ pub(crate) struct Facts {
 }
 
 /// Looks for a head at the beginning of `bytes`, and puts a whole one `into` a request that is blank.
+#[inline]
 pub(crate) fn parse(
+    bytes: &[u8],
+    settings: &Settings,
+    into: &mut OwnedRequest,
+) -> Result<Parsed, Refusal> {
+    match plain::read(bytes, settings, into) {
+        Some(facts) => Ok(Parsed::Whole(facts)),
+        None => parse_any(bytes, settings, into),
+    }
+}
+
+/// The same, of heads of any kind.
+#[inline(never)] // it needs much of the stack
+pub(crate) fn parse_any(
     bytes: &[u8],
     settings: &Settings,
     into: &mut OwnedRequest,
@@ -253,7 +268,7 @@ pub(super) struct Found {
 impl Found {
     /// Most fields are not for us: their length says so.
     #[inline]
-    fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
@@ -359,7 +374,9 @@ impl Found {
         self.length.is_some()
     }
 
-    fn conclude(&self, version: Version, len: usize) -> Result<Facts, Refusal> {
+    /// What follows from all of them, for a head of so many bytes.
+    #[inline]
+    pub(super) fn conclude(&self, version: Version, len: usize) -> Result<Facts, Refusal> {
         let modern = version != Version::Http10;
         let (framing, keep_alive) = self.framing(modern)?;
         if self.hosts > 1 {

@@ -1,7 +1,7 @@
 //! Each line of docs/reference/http.md that concerns bytes alone. The others are in `tests/`.
 
 use super::head::{Facts, Parsed, parse};
-use super::{Framing, Refusal};
+use super::{Framing, Refusal, plain};
 use crate::fuzzing::{self, decode};
 use crate::settings::Settings;
 use crate::{OwnedRequest, Version};
@@ -12,6 +12,7 @@ fn head(bytes: &str) -> Result<(Facts, OwnedRequest), u16> {
 }
 
 fn head_with(bytes: &[u8], settings: &Settings) -> Result<(Facts, OwnedRequest), u16> {
+    fuzzing::compare_with_slow_way(bytes, settings);
     let mut request = OwnedRequest::blank();
     match parse(bytes, settings, &mut request) {
         Ok(Parsed::Whole(facts)) => Ok((facts, request)),
@@ -41,6 +42,31 @@ fn j1_an_ordinary_request_is_found() {
     assert_eq!(req.header("accept"), Some("text/html"));
     assert_eq!(req.header("empty"), Some(""));
     assert_eq!(req.headers().len(), 3);
+}
+
+#[test]
+fn j1_requests_of_browsers_and_programs_are_plain() {
+    let is_plain = |text: &str| {
+        let mut request = OwnedRequest::blank();
+        plain::read(text.as_bytes(), &Settings::default(), &mut request).is_some()
+    };
+    assert!(is_plain("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert!(is_plain(
+        "POST /a/b?c=d HTTP/1.1\r\nhost: [::1]:80\r\nUser-Agent: x/1.0 (y; z)\r\naccept:*/*\r\n\
+         Cookie: a=b; c=\u{e4}\t\r\ncontent-length: 3\r\nEmpty:\r\n\r\nabc"
+    ));
+    for text in [
+        "GET / HTTP/1.0\r\nHost: a\r\n\r\n",
+        "BREW / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n",
+        "GET / HTTP/1.1\r\nHost: a",
+        "GET ",
+        "",
+    ] {
+        assert!(!is_plain(text), "{text:?}");
+    }
 }
 
 #[test]
@@ -382,6 +408,24 @@ proptest! {
         step in 1usize..9,
     ) {
         fuzzing::chunks(parts.concat().as_bytes(), step);
+    }
+
+    /// Heads that are plain, or almost: both ways take them for the same, if they do.
+    #[test]
+    fn j3_plain_heads_are_taken_as_by_the_slow_way(
+        first in prop::sample::select(vec![
+            "GET / ", "GET /#a ", "PUT /a?b# ", "HEAD /a?b ", "POST /\u{e4} ", "PATCH // ",
+        ]),
+        parts in prop::collection::vec(
+            prop::sample::select(vec![
+                "Host: a\r\n", "x: y\r\n", "Content-Length: 3\r\n", "content-length:3 \r\n", "a-long-name:\t  ",
+                "a long value, and longer\r\n", "\r\n", "\n", "\r", "\t", " ", ":", "\0", "\u{7f}", "\u{e4}", "b",
+                "Connection: close\r\n", "Transfer-Encoding: chunked\r\n", "Expect: 100-continue\r\n", "/: y\r\n",
+            ]),
+            0..8,
+        ),
+    ) {
+        fuzzing::head(format!("{first}HTTP/1.1\r\nHost: a\r\n{}\r\n", parts.concat()).as_bytes());
     }
 
     /// Whatever bytes come: no panic, and what is taken has one framing, in the terms of a reader that only looks

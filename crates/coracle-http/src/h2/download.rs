@@ -1,80 +1,134 @@
-//! The body of an answer, on its way to hyper.
+//! The body of an answer, on its way to `h2`.
 //!
 //! ```text
-//!   handler ──write──► pieces ──poll_frame──► hyper ──► frames, as far as the client's windows reach
+//!   handler ──write──► pieces ──hand_on──► h2 ──► frames, as far as the client's windows reach
 //!      ▲ waits while too much is here
 //! ```
 //!
-//! Hyper asks for a piece when it has handed on the one before it; until it is in frames it is
-//! [counted](super::piece).
+//! `h2` is given a piece when the one before it is in frames; until then it is [counted](super::piece).
 
-use super::piece::{Piece, Unsent};
+use super::piece::Unsent;
 use super::stream::Stream;
 use crate::promise::Promise;
-use crate::{Headers, Trailers};
+use crate::{Settings, Trailers};
 use bytes::Bytes;
 use coracle_coro::Coroutine;
-use coracle_loop::Loop;
-use http_body::{Frame, SizeHint};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 /// What is written little by little is sent in pieces of this size.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// So much of a body is given to hyper at a time.
+/// No more of a body is given to `h2` at a time, but perhaps [less](crate::Http2Settings::limit_send_bytes).
 const LIMIT_PIECE_BYTES: usize = 64 << 10;
 
-/// How much may wait for hyper: then whoever writes waits.
+/// How much may wait for `h2`: then whoever writes waits.
 const LIMIT_WAITING_BYTES: usize = 64 << 10;
 
-/// What hyper sends.
-pub(super) struct Outgoing {
-    stream: Rc<Stream>,
-    rest: Rest,
-    trailers: Option<Trailers>,
-}
-
-enum Rest {
-    Bytes(Bytes),
-    /// They come while it is sent.
-    Pieces,
-    Nothing,
-}
-
-/// What a handler has written, and whether hyper wants more.
+/// What is left of a body, and of what follows it.
 #[derive(Default)]
 pub(super) struct Download {
+    /// Of one whose bytes are there.
+    bytes: RefCell<Bytes>,
+    /// Of one that is written: what was written.
     pieces: RefCell<VecDeque<Bytes>>,
     waiting_bytes: Cell<usize>,
     ending: Cell<Ending>,
-    /// Hyper's task, while it waits for a piece.
-    hungry: Cell<Option<Waker>>,
-    /// What hyper has of it, once it has been given something.
-    unsent: OnceCell<Rc<Unsent>>,
+    trailers: RefCell<Option<Trailers>>,
+    /// What `h2` has of it, once it has been given something.
+    pub(super) unsent: OnceCell<Rc<Unsent>>,
     /// Who writes, while it waits for room.
     writer: Cell<Option<Coroutine>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Ending {
+    /// More may be written.
     #[default]
     Open,
-    /// Everything was written.
+    /// Everything is here.
     Whole,
     /// It is cut off.
     Cut,
 }
 
+/// What `h2` is to be given next.
+pub(super) enum Next {
+    /// A piece; the last of all, if that is so.
+    Piece(Bytes, bool),
+    Trailers(Trailers),
+    /// It was cut off.
+    Cut,
+    /// Nothing yet.
+    Wait,
+}
+
 impl Download {
-    /// What hyper has of it and has not put into frames, if there is something.
+    /// What `h2` has of it and has not put into frames, if there is something.
     pub(super) fn unsent(&self) -> Option<&Rc<Unsent>> {
         self.unsent.get().filter(|unsent| !unsent.is_empty())
+    }
+
+    /// The body is this, and nothing is written.
+    pub(super) fn set_bytes(&self, bytes: Bytes, trailers: Option<Trailers>) {
+        self.bytes.replace(bytes);
+        self.trailers.replace(trailers);
+        self.ending.set(Ending::Whole);
+    }
+
+    /// The body is what an [`Outlet`] of the stream writes.
+    pub(super) fn set_trailers(&self, trailers: Option<Trailers>) {
+        self.trailers.replace(trailers);
+    }
+
+    /// What comes next, if `h2` is to be given more.
+    pub(super) fn next(&self, settings: &Settings) -> Next {
+        match self.take(settings.http2.limit_send_bytes.min(LIMIT_PIECE_BYTES)) {
+            Some(piece) => {
+                let is_last = self.ending.get() == Ending::Whole
+                    && self.bytes.borrow().is_empty()
+                    && self.pieces.borrow().is_empty()
+                    && !self.has_trailers();
+                Next::Piece(piece, is_last)
+            }
+            None => match self.ending.get() {
+                Ending::Open => Next::Wait,
+                Ending::Cut => Next::Cut,
+                Ending::Whole => match self.trailers.take() {
+                    Some(trailers) if !trailers.with(|fields| fields.is_empty()) => {
+                        Next::Trailers(trailers)
+                    }
+                    _ => Next::Piece(Bytes::new(), true),
+                },
+            },
+        }
+    }
+
+    fn has_trailers(&self) -> bool {
+        let trailers = self.trailers.borrow();
+        trailers.as_ref().is_some_and(|trailers| trailers.with(|fields| !fields.is_empty()))
+    }
+
+    fn take(&self, limit: usize) -> Option<Bytes> {
+        let mut bytes = self.bytes.borrow_mut();
+        if !bytes.is_empty() {
+            let count = bytes.len().min(limit);
+            return Some(bytes.split_to(count));
+        }
+        let mut pieces = self.pieces.borrow_mut();
+        let first = pieces.front_mut()?;
+        let piece = first.split_to(first.len().min(limit));
+        if first.is_empty() {
+            pieces.pop_front();
+        }
+        drop(pieces);
+        self.waiting_bytes.set(self.waiting_bytes.get() - piece.len());
+        if self.waiting_bytes.get() <= LIMIT_WAITING_BYTES / 2 {
+            self.wake_writer(); // there is room
+        }
+        Some(piece)
     }
 
     fn push(&self, piece: Bytes) {
@@ -84,152 +138,38 @@ impl Download {
         }
     }
 
-    fn feed_hungry(&self) {
-        if let Some(waker) = self.hungry.take() {
-            waker.wake();
-        }
-    }
-
-    fn end(&self, ending: Ending) {
-        if self.ending.get() == Ending::Open {
-            self.ending.set(ending);
-        }
-        self.feed_hungry();
-    }
-
-    /// Nobody takes it any more.
-    pub(super) fn abandon(&self) {
+    /// Whoever writes need not wait any more.
+    pub(super) fn wake_writer(&self) {
         if let Some(writer) = self.writer.take() {
             writer.unpark();
         }
-    }
-
-    fn take(&self) -> Option<Bytes> {
-        let piece = self.pieces.borrow_mut().pop_front()?;
-        self.waiting_bytes.set(self.waiting_bytes.get() - piece.len());
-        if self.waiting_bytes.get() <= LIMIT_WAITING_BYTES / 2
-            && let Some(writer) = self.writer.take()
-        {
-            writer.unpark();
-        }
-        Some(piece)
-    }
-}
-
-impl Outgoing {
-    /// Bytes that are there.
-    pub(super) fn bytes(stream: &Rc<Stream>, bytes: Bytes, trailers: Option<Trailers>) -> Outgoing {
-        Outgoing { stream: Rc::clone(stream), rest: Rest::Bytes(bytes), trailers }
-    }
-
-    /// What is written by an [`Outlet`] of the stream.
-    pub(super) fn pieces(stream: &Rc<Stream>, trailers: Option<Trailers>) -> Outgoing {
-        Outgoing { stream: Rc::clone(stream), rest: Rest::Pieces, trailers }
-    }
-
-    pub(super) fn nothing(stream: &Rc<Stream>) -> Outgoing {
-        Outgoing { stream: Rc::clone(stream), rest: Rest::Nothing, trailers: None }
-    }
-
-    fn give(&self, piece: Bytes) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
-        let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
-        let unsent = self.stream.download.unsent.get_or_init(|| Unsent::new(now));
-        let piece = unsent.piece(piece, now, self.stream.settings());
-        Poll::Ready(Some(Ok(Frame::data(piece))))
-    }
-}
-
-impl http_body::Body for Outgoing {
-    type Data = Piece;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
-        let this = &mut *self;
-        match &mut this.rest {
-            Rest::Bytes(bytes) => {
-                let piece = bytes.split_to(bytes.len().min(LIMIT_PIECE_BYTES));
-                if bytes.is_empty() {
-                    this.rest = Rest::Nothing;
-                }
-                if !piece.is_empty() {
-                    return this.give(piece);
-                }
-            }
-            Rest::Pieces => {
-                let download = &this.stream.download;
-                if let Some(piece) = download.take() {
-                    return this.give(piece);
-                }
-                match download.ending.get() {
-                    Ending::Open => {
-                        download.hungry.set(Some(cx.waker().clone()));
-                        return Poll::Pending;
-                    }
-                    Ending::Whole => this.rest = Rest::Nothing,
-                    Ending::Cut => {
-                        let error = io::Error::other("the body is cut off");
-                        return Poll::Ready(Some(Err(error)));
-                    }
-                }
-            }
-            Rest::Nothing => {}
-        }
-        let trailers = this.trailers.take().map(|trailers| trailers.with(Headers::to_map));
-        let trailers = trailers.filter(|trailers| !trailers.is_empty());
-        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        let nothing = match &self.rest {
-            Rest::Bytes(bytes) => bytes.is_empty(),
-            Rest::Pieces => {
-                let download = &self.stream.download;
-                download.ending.get() == Ending::Whole && download.pieces.borrow().is_empty()
-            }
-            Rest::Nothing => true,
-        };
-        nothing && self.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.rest {
-            Rest::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Rest::Pieces => SizeHint::default(),
-            Rest::Nothing => SizeHint::with_exact(0),
-        }
-    }
-}
-
-impl Drop for Outgoing {
-    /// Everything is handed on, or nobody takes it any more.
-    fn drop(&mut self) {
-        self.stream.be_gone();
     }
 }
 
 /// Where a body goes while it is written.
 pub(super) struct Outlet<'a> {
-    stream: &'a Stream,
+    stream: &'a Rc<Stream>,
     buffer: Vec<u8>,
     left: Promise,
 }
 
 impl Outlet<'_> {
-    pub(super) fn new(stream: &Stream, promised: Option<u64>) -> Outlet<'_> {
+    pub(super) fn new(stream: &Rc<Stream>, promised: Option<u64>) -> Outlet<'_> {
         Outlet { stream, buffer: Vec::new(), left: Promise(promised) }
     }
 
     /// Says how it ended.
     pub(super) fn finish(mut self, written: io::Result<()>) -> io::Result<()> {
         let result = written.and_then(|()| self.left.finish());
-        let ending = if result.is_ok() { Ending::Whole } else { Ending::Cut };
-        if result.is_ok() {
-            self.stream.download.push(std::mem::take(&mut self.buffer).into());
+        let download = &self.stream.download;
+        match result.is_ok() {
+            true => {
+                download.push(std::mem::take(&mut self.buffer).into());
+                download.ending.set(Ending::Whole);
+            }
+            false => download.ending.set(Ending::Cut),
         }
-        self.stream.download.end(ending);
+        self.stream.hand_on();
         result
     }
 
@@ -237,7 +177,7 @@ impl Outlet<'_> {
     fn send(&mut self, piece: Bytes) -> io::Result<()> {
         let download = &self.stream.download;
         download.push(piece);
-        download.feed_hungry();
+        self.stream.hand_on();
         while download.waiting_bytes.get() > LIMIT_WAITING_BYTES && !self.stream.is_gone() {
             download.writer.set(Some(coracle_coro::current()));
             let woken = coracle_coro::park();

@@ -1,12 +1,13 @@
 //! A piece of an answer, counted until it is in frames.
 //!
-//! Hyper is done with a request when it has handed on the last piece of its answer, of which the client's windows
-//! need let no more than a byte pass. So it is counted here what still waits for them, and how long.
+//! What `h2` is given it keeps until the client's windows let it pass, which may be never. So it is counted here
+//! what still waits for them, and how long.
 
 use crate::Settings;
 use bytes::{Buf, Bytes};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub(super) struct Piece {
@@ -14,18 +15,21 @@ pub(super) struct Piece {
     unsent: Rc<Unsent>,
 }
 
-/// What hyper has of one answer and has not put into frames.
+/// What `h2` has of one answer and has not put into frames.
 pub(super) struct Unsent {
     bytes: Cell<usize>,
     /// When the last of them came.
     since: Cell<Instant>,
     /// When the client is late, if it has not taken them by then.
     deadline: Cell<Instant>,
+    /// Who waits until there are none, to give it more.
+    feeder: Cell<Option<Waker>>,
 }
 
 impl Unsent {
     pub(super) fn new(now: Instant) -> Rc<Unsent> {
-        Rc::new(Unsent { bytes: Cell::new(0), since: Cell::new(now), deadline: Cell::new(now) })
+        let (since, deadline) = (Cell::new(now), Cell::new(now));
+        Rc::new(Unsent { bytes: Cell::new(0), since, deadline, feeder: Cell::new(None) })
     }
 
     /// The next piece. It gives the client the time that it takes at the least rate, and no more: else one that
@@ -44,6 +48,26 @@ impl Unsent {
 
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.get() == 0
+    }
+
+    /// The client does not get them any more; `h2` has so long to throw them away.
+    pub(super) fn begin_anew(&self, now: Instant, settings: &Settings) {
+        self.since.set(now);
+        self.deadline.set(now + settings.write_timeout);
+    }
+
+    /// Has somebody woken when there are none.
+    pub(super) fn set_feeder(&self, feeder: &Waker) {
+        self.feeder.set(Some(feeder.clone()));
+    }
+
+    fn count_off(&self, count: usize) {
+        self.bytes.set(self.bytes.get() - count);
+        if self.is_empty()
+            && let Some(feeder) = self.feeder.take()
+        {
+            feeder.wake();
+        }
     }
 
     pub(super) fn is_late(&self, now: Instant) -> bool {
@@ -82,14 +106,17 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.unsent.bytes.set(self.unsent.bytes.get() - count);
+        self.unsent.count_off(count);
     }
 }
 
 impl Drop for Piece {
-    /// It is in frames, or thrown away. That happens deep in hyper's connection, so it is counted and no more.
+    /// It is in frames, or thrown away. That happens deep in `h2`, which must not be touched here: so it is
+    /// counted and no more.
     fn drop(&mut self) {
-        self.unsent.bytes.set(self.unsent.bytes.get() - self.bytes.len());
+        if !self.bytes.is_empty() {
+            self.unsent.count_off(self.bytes.len());
+        }
     }
 }
 

@@ -1,45 +1,45 @@
-//! What hyper takes for a socket: two buffers in memory, between it and the connection.
+//! What `h2` takes for a socket: two buffers in memory, between it and the connection.
 //!
 //! ```text
-//!   Conn ──on_data──► input ──poll_read──►  hyper
-//!   Conn ◄──write──── output ◄─poll_write── hyper     nothing is taken while the connection has no room
+//!   Conn ──on_data──► input ──poll_read──►  h2
+//!   Conn ◄──write──── output ◄─poll_write── h2     nothing is taken while the connection has no room
 //! ```
 //!
-//! It keeps no wakers: whoever puts something in or takes something out polls hyper's future afterwards.
+//! It keeps no wakers: whoever puts something in or takes something out polls `h2` afterwards.
 
 use super::watch::Boundary;
 use coracle_net::{Buffer, Conn};
-use hyper::rt::{Read, ReadBufCursor, Write};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much is taken from hyper before it is given to the connection.
+/// How much is taken from `h2` before it is given to the connection.
 const LIMIT_OUTPUT_BYTES: usize = 64 << 10;
 
-/// How much may wait for hyper: then the connection is not read.
+/// How much may wait for `h2`: then the connection is not read.
 pub(super) const LIMIT_INPUT_BYTES: usize = 64 << 10;
 
 /// More memory than this is not kept for the next bytes.
 const KEEP_BYTES: usize = 16 << 10;
 
-/// Hyper's end.
+/// The end that `h2` has.
 pub(super) struct Pipe(pub(super) Rc<Buffers>);
 
 #[derive(Default)]
 pub(super) struct Buffers {
-    /// What has come, where it was received; what hyper leaves of it is copied.
+    /// What has come, where it was received; what `h2` leaves of it is copied.
     input: RefCell<Buffer>,
     /// Nothing more comes.
     ended: Cell<bool>,
-    /// What hyper has written, in [memory](Buffers::set_memory) that is there while it is polled.
+    /// What `h2` has written, in [memory](Buffers::set_memory) that is there while it is polled.
     output: RefCell<Vec<u8>>,
     boundary: RefCell<Boundary>,
     /// The connection has no room.
     full: Cell<bool>,
-    /// Hyper has something that was not taken.
+    /// There is something that was not taken.
     refused: Cell<bool>,
 }
 
@@ -56,7 +56,7 @@ impl Buffers {
         is_lent
     }
 
-    /// Keeps what hyper has not read of them.
+    /// Keeps what was not read of them.
     pub(super) fn keep(&self) {
         let lent = self.input.take();
         if !lent.is_empty() {
@@ -64,7 +64,7 @@ impl Buffers {
         }
     }
 
-    /// How much waits for hyper.
+    /// How much waits for `h2`.
     pub(super) fn unread(&self) -> usize {
         self.input.borrow().len()
     }
@@ -74,17 +74,18 @@ impl Buffers {
         self.ended.replace(true)
     }
 
-    /// Notes whether the connection has room.
-    pub(super) fn set_full(&self, full: bool) {
+    /// Notes whether the connection has room. True if it has for something that was not taken.
+    pub(super) fn set_full(&self, full: bool) -> bool {
         self.full.set(full);
+        !full && self.refused.replace(false)
     }
 
-    /// Memory to write into, for what hyper writes from now on; gives back what there was.
+    /// Memory to write into, for what is written from now on; gives back what there was.
     pub(super) fn set_memory(&self, memory: Vec<u8>) -> Vec<u8> {
         self.output.replace(memory)
     }
 
-    /// Gives the connection what hyper has written: how much that was.
+    /// Gives the connection what was written: how much that was.
     pub(super) fn flush(&self, conn: &mut Conn<'_>) -> usize {
         let mut output = self.output.borrow_mut();
         let count = output.len();
@@ -96,17 +97,12 @@ impl Buffers {
         count
     }
 
-    /// Whether hyper has been refused something, until now.
-    pub(super) fn take_refused(&self) -> bool {
-        self.refused.replace(false)
-    }
-
-    /// Whether hyper has something that was not taken.
+    /// Whether there is something that was not taken.
     pub(super) fn is_refused(&self) -> bool {
         self.refused.get()
     }
 
-    /// Whether something can be put between what hyper has written and what it will write.
+    /// Whether something can be put between what `h2` has written and what it will write.
     pub(super) fn is_between_frames(&self) -> bool {
         self.boundary.borrow().is_between_frames()
     }
@@ -120,11 +116,11 @@ impl Buffers {
     }
 }
 
-impl Read for Pipe {
+impl AsyncRead for Pipe {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        mut space: ReadBufCursor<'_>,
+        space: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let buffers = &self.0;
         let mut input = buffers.input.borrow_mut();
@@ -142,7 +138,8 @@ impl Read for Pipe {
     }
 }
 
-impl Write for Pipe {
+/// Slices are not taken together: all is copied anyway, and then `h2` puts small bodies behind their heads itself.
+impl AsyncWrite for Pipe {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -158,35 +155,12 @@ impl Write for Pipe {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let mut output = self.0.output.borrow_mut();
-        if !self.0.has_room(&output) {
-            return Poll::Pending;
-        }
-        let before = output.len();
-        make_room(&mut output, slices.iter().map(|slice| slice.len()).sum());
-        let mut boundary = self.0.boundary.borrow_mut();
-        for slice in slices {
-            output.extend_from_slice(slice);
-            boundary.pass(slice);
-        }
-        Poll::Ready(Ok(output.len() - before))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
     /// What was written is on its way: whoever polls gives it to the connection.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Hyper is over then, and the connection is closed behind what it has written.
+    /// It is over then, and the connection is closed behind what it has written.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

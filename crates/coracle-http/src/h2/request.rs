@@ -1,15 +1,14 @@
-//! From what hyper has of a request to what a handler sees: as strict as HTTP/1 is here.
+//! From what `h2` has of a request to what a handler sees: as strict as HTTP/1 is here.
 
 use crate::h1::head::Facts;
 use crate::h1::{Framing, Refusal, target};
 use crate::headers::{Field, Text};
 use crate::{Headers, Method, OwnedRequest, Settings, Status, Version};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 
 /// Fills `into`, which is blank, with the head of a request that has a body or not.
-pub(super) fn read_head(
-    parts: &Parts,
+pub(super) fn read_head<B>(
+    request: &http::Request<B>,
     has_body: bool,
     settings: &Settings,
     into: &mut OwnedRequest,
@@ -17,17 +16,18 @@ pub(super) fn read_head(
     into.be_unknown();
     into.version = Version::Http2;
     into.headers.text.clear();
-    let name = parts.method.as_str();
+    let name = request.method().as_str();
     if name.len() > settings.limit_method_bytes {
         return Err(Refusal::new(Status::NOT_IMPLEMENTED, "the method's name is too long"));
     }
     let method = Method::from_bytes(name.as_bytes());
     into.method_name = keep(&mut into.headers, name.as_bytes());
     into.method = method;
-    let found = Found::among(&parts.headers);
-    read_target(parts, &found, method, settings, into)?;
+    let fields = request.headers();
+    let found = Found::among(fields);
+    read_target(request.uri(), &found, method, settings, into)?;
     into.known = crate::owned_request::Known::Begin;
-    let framing = read_fields(&parts.headers, &found, has_body, settings, into)?;
+    let framing = read_fields(fields, &found, has_body, settings, into)?;
     into.known = crate::owned_request::Known::Whole;
     Ok(Facts { len: 0, framing, keep_alive: true, expects_continue: false, upgrade: false })
 }
@@ -69,14 +69,14 @@ impl Found<'_> {
 
 /// The path, the query and the host.
 fn read_target(
-    parts: &Parts,
+    uri: &http::Uri,
     found: &Found<'_>,
     method: Method,
     settings: &Settings,
     into: &mut OwnedRequest,
 ) -> Result<(), Refusal> {
     const HOSTS_DIFFER: Refusal = Refusal::bad(":authority and Host are not the same");
-    let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+    let target = uri.path_and_query().map_or("", |target| target.as_str());
     if target.len() > settings.limit_target_bytes {
         return Err(Refusal::new(Status::URI_TOO_LONG, "the target is too long"));
     }
@@ -87,7 +87,7 @@ fn read_target(
         into.set_target(start, start + target.len());
     }
     let host = found.host.map(|host| host.as_bytes());
-    let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
     if found.hosts > 1 {
         return Err(Refusal::bad("there is more than one Host"));
     }

@@ -6,6 +6,7 @@
 //! time is left.
 
 use super::Shared;
+use super::session::Session;
 use coracle_loop::{Loop, Timer};
 use coracle_net::{Conn, SocketOption};
 use std::cell::{Cell, RefCell};
@@ -16,6 +17,10 @@ pub(super) struct Clock {
     timer: RefCell<Option<(Instant, Timer)>>,
     /// When it last asked something, or had its last answer.
     active: Cell<Instant>,
+    /// When something last came of it.
+    heard: Cell<Instant>,
+    /// Since when it is asked whether it is there, if it has sent nothing since.
+    asked: Cell<Option<Instant>>,
     /// Since when the server is about to stop.
     stopping: Cell<Option<Instant>>,
     /// It has asked as often as it may.
@@ -35,6 +40,8 @@ impl Clock {
         Clock {
             timer: RefCell::default(),
             active: Cell::new(now),
+            heard: Cell::new(now),
+            asked: Cell::new(None),
             stopping: Cell::new(None),
             asked_enough: Cell::new(false),
             deadline: Cell::new(None),
@@ -46,6 +53,12 @@ impl Clock {
 
     pub(super) fn stop(&self, now: Instant) {
         self.stopping.set(Some(now));
+    }
+
+    /// Something has come of it.
+    pub(super) fn note_bytes(&self, now: Instant) {
+        self.heard.set(now);
+        self.asked.set(None);
     }
 
     /// It has asked something, or had its last answer.
@@ -65,6 +78,13 @@ impl Clock {
         self.deadline.set(first);
     }
 
+    /// There is room again. Whoever did not take what was sent to it was not read, and perhaps not even asked.
+    fn note_unblocked(&self, now: Instant) {
+        if self.blocked.take().is_some() {
+            self.asked.set(self.asked.get().map(|_| now));
+        }
+    }
+
     /// For how long the client did not take what is sent to it, since this was last asked.
     fn take_blocked(&self, now: Instant) -> Duration {
         let since = self.blocked_since.get();
@@ -82,14 +102,13 @@ impl Clock {
 impl Shared {
     /// Notes whether there is room for what is sent.
     pub(super) fn note_room(&self, conn: &Conn<'_>, full: bool) {
-        let clock = &self.clock;
+        let (clock, now) = (&self.clock, conn.lp().now());
         if !full {
-            clock.blocked.set(None);
+            clock.note_unblocked(now);
             if let Some(since) = clock.blocked_since.take() {
-                clock.was_blocked.set(clock.was_blocked.get() + (conn.lp().now() - since));
+                clock.was_blocked.set(clock.was_blocked.get() + (now - since));
             }
         } else {
-            let now = conn.lp().now();
             clock.blocked_since.set(clock.blocked_since.get().or(Some(now)));
             if clock.blocked.get().is_none() {
                 clock.blocked.set(Some((now, self.taken(conn))));
@@ -121,6 +140,11 @@ impl Shared {
         if let Some(deadline) = clock.deadline.get() {
             next = next.min(deadline);
         }
+        let asks = settings.http2.ping_interval.filter(|_| clock.blocked.get().is_none());
+        if let Some(interval) = asks {
+            let asked = clock.asked.get().map(|since| since + settings.http2.ping_timeout);
+            next = next.min(asked.unwrap_or_else(|| clock.heard.get() + interval));
+        }
         if let Some((since, _)) = clock.blocked.get() {
             next = next.min(since + settings.write_timeout);
         }
@@ -143,7 +167,6 @@ impl Shared {
     pub(super) fn arm(&self, conn: &mut Conn<'_>) {
         if self.clock.asked_enough.take() {
             self.end_gracefully();
-            self.wake();
         }
         let next = self.next_look(conn.lp().now());
         let mut timer = self.clock.timer.borrow_mut();
@@ -180,42 +203,71 @@ impl Shared {
             self.site.stats.count_timed_out();
             return self.go_away(conn, "the header did not come in time");
         }
-        if !self.is_busy() {
-            let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
-            if stopped || is_over(clock.active.get(), self.patience()) {
-                self.end_gracefully();
-                self.run(conn); // which says goodbye
-                if !self.over.get() {
-                    self.close(conn);
+        let stopped = clock.stopping.get().is_some_and(|it| is_over(it, settings.stop_timeout));
+        if !self.is_busy() && (stopped || is_over(clock.active.get(), self.patience())) {
+            return self.say_goodbye(conn);
+        }
+        if self.is_silent(now) || self.look_at_streams(conn) {
+            return self.say_goodbye(conn);
+        }
+        match self.touched.get() {
+            true => self.run(conn), // which sets it anew
+            false => self.arm(conn),
+        }
+    }
+
+    /// Ends it, and says which was the last request that was looked at.
+    fn say_goodbye(&self, conn: &mut Conn<'_>) {
+        self.with_session(Session::end);
+        self.run(conn);
+        if !self.over.get() {
+            self.close(conn);
+        }
+    }
+
+    /// Asks a client of which nothing has come for a while whether it is there; true if it has not said so in
+    /// time.
+    fn is_silent(&self, now: Instant) -> bool {
+        let (http2, clock) = (&self.site.settings.http2, &self.clock);
+        let Some(interval) = http2.ping_interval else { return false };
+        if clock.blocked.get().is_some() {
+            return false; // it is not read meanwhile, and has to take what is sent to it in time
+        }
+        match clock.asked.get() {
+            Some(since) => now >= since + http2.ping_timeout,
+            None => {
+                if now >= clock.heard.get() + interval {
+                    match self.with_session(Session::ask) {
+                        Some(true) => clock.asked.set(Some(now)),
+                        _ => clock.heard.set(now), // it is asked later
+                    }
                 }
-                return;
+                false
             }
         }
-        let streams: Vec<_> = self.streams.borrow().iter().map(Rc::clone).collect();
+    }
+
+    /// Ends the streams that take too long; true if that does not help, and the connection has to end.
+    fn look_at_streams(&self, conn: &Conn<'_>) -> bool {
+        let (settings, clock, now) = (&self.site.settings, &self.clock, conn.lp().now());
+        let mut streams: Vec<_> = self.waiting.borrow().iter().map(Rc::clone).collect();
+        streams.extend(self.leaving.borrow().iter().map(Rc::clone));
         let blocked = clock.take_blocked(now);
         if !blocked.is_zero() {
-            let (ahead, unsent) = (not_taken(conn), self.unsent.borrow());
-            let sharers = streams.len() + unsent.len();
+            let (ahead, sharers) = (not_taken(conn), streams.len());
             let parts = streams.iter().filter_map(|stream| stream.download.unsent());
-            parts.chain(&*unsent).for_each(|it| it.put_off(blocked, ahead, sharers, settings));
+            parts.for_each(|it| it.put_off(blocked, ahead, sharers, settings));
         }
         clock.deadline.set(None);
+        let mut is_stuck = false;
         for stream in streams {
+            is_stuck |= stream.is_stuck(now);
             if stream.look_at_the_clock(now) {
                 self.site.stats.count_timed_out();
             }
             clock.note_deadline(stream.deadline());
         }
-        if self.unsent.borrow().iter().any(|unsent| unsent.is_late(now)) {
-            // There is nobody any more who could reset it alone.
-            if self.streams.borrow().is_empty() {
-                self.site.stats.count_timed_out();
-                return self.go_away(conn, "an answer was not taken in time");
-            }
-            self.end_gracefully(); // the others have their answers first
-            self.wake();
-        }
-        self.arm(conn);
+        is_stuck
     }
 
     /// If the client has not taken what it was sent for as long as it may: whether that was too little, and the
@@ -224,7 +276,7 @@ impl Shared {
         let (settings, now) = (&self.site.settings, conn.lp().now());
         let Some((since, before)) = self.clock.blocked.get() else { return false };
         if conn.unsent_bytes() == 0 {
-            self.clock.blocked.set(None);
+            self.clock.note_unblocked(now);
             return false;
         }
         if now < since + settings.write_timeout {

@@ -1,6 +1,6 @@
-//! The body of a request, as hyper hands it out: for the server, which keeps it, or for a handler that reads it.
+//! The body of a request, as `h2` hands it out: for the server, which keeps it, or for a handler that reads it.
 //!
-//! What nobody reads stays with the client: hyper moves its window as pieces are taken.
+//! What nobody reads stays with the client: its window moves as pieces are taken.
 
 use super::request::read_trailers;
 use super::stream::Stream;
@@ -10,22 +10,22 @@ use crate::h1::Refusal;
 use crate::{Headers, Settings};
 use bytes::{Buf, Bytes};
 use coracle_loop::Loop;
-use http_body::Body as _;
-use hyper::body::Incoming;
+use h2::RecvStream;
+use http::HeaderMap;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 pub(super) struct Upload {
-    /// Until all of it has come.
-    incoming: Option<Incoming>,
+    /// Until all of it was taken.
+    incoming: Option<RecvStream>,
     /// What has come and was read in part.
     piece: Bytes,
     limit_body_bytes: u64,
     received: u64,
-    trailers: Headers,
+    /// Where there are some, which is seldom.
+    trailers: Option<Box<Headers>>,
     failed: Option<Failure>,
     /// Whoever reads was told that it failed.
     told: bool,
@@ -40,13 +40,13 @@ pub(super) type Failure = (io::ErrorKind, Refusal);
 const CUT: Failure = (io::ErrorKind::UnexpectedEof, Refusal::bad("the body ended too early"));
 
 impl Upload {
-    pub(super) fn new(incoming: Option<Incoming>) -> Upload {
+    pub(super) fn new(incoming: Option<RecvStream>) -> Upload {
         Upload {
             incoming,
             piece: Bytes::new(),
             limit_body_bytes: u64::MAX,
             received: 0,
-            trailers: Headers::new(),
+            trailers: None,
             failed: None,
             told: false,
             waited: Duration::ZERO,
@@ -59,7 +59,7 @@ impl Upload {
     }
 
     pub(super) fn take_trailers(&mut self) -> Headers {
-        std::mem::take(&mut self.trailers)
+        self.trailers.take().map_or_else(Headers::new, |trailers| *trailers)
     }
 
     /// Why it was refused, if whoever reads it knows.
@@ -71,6 +71,12 @@ impl Upload {
     pub(super) fn fail(&mut self, failure: Failure) -> Option<Waker> {
         self.failed.get_or_insert(failure);
         self.waits.take().map(|(_, waker)| waker)
+    }
+
+    /// Nobody wants it any more: what was not read is thrown away.
+    pub(super) fn cut(&mut self) -> Option<Waker> {
+        self.incoming = None;
+        self.fail(CUT)
     }
 
     /// Whether it is waited for longer than it may take.
@@ -96,7 +102,7 @@ impl Upload {
             return Poll::Ready(Err(failure));
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(Ok(None)) };
-        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx) else {
+        let Poll::Ready(next) = poll_next(incoming, cx) else {
             let since = self.waits.as_ref().map_or(now, |(since, _)| *since);
             self.waits = Some((since, cx.waker().clone()));
             return Poll::Pending;
@@ -104,32 +110,27 @@ impl Upload {
         if let Some((since, _)) = self.waits.take() {
             self.waited += now.saturating_duration_since(since);
         }
-        let refused = match frame {
-            None => {
-                self.incoming = None;
-                return Poll::Ready(Ok(None));
+        let refused = match next {
+            Ok(Next::Piece(piece)) => {
+                self.received += piece.len() as u64;
+                if self.received <= self.limit_body_bytes {
+                    return Poll::Ready(Ok(Some(piece)));
+                }
+                (io::ErrorKind::InvalidData, TOO_LARGE)
             }
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(piece) => {
-                    self.received += piece.len() as u64;
-                    if self.received <= self.limit_body_bytes {
-                        return Poll::Ready(Ok(Some(piece)));
+            Ok(Next::End(trailers)) => {
+                self.incoming = None;
+                let trailers = trailers.map(|trailers| read_trailers(&trailers, settings));
+                match trailers.transpose() {
+                    Ok(trailers) => {
+                        self.trailers = trailers.map(Box::new);
+                        return Poll::Ready(Ok(None));
                     }
-                    (io::ErrorKind::InvalidData, TOO_LARGE)
+                    Err(refusal) => (io::ErrorKind::InvalidData, refusal),
                 }
-                Err(frame) => {
-                    self.incoming = None;
-                    let trailers = frame.into_trailers().unwrap_or_default();
-                    match read_trailers(&trailers, settings) {
-                        Ok(trailers) => {
-                            self.trailers = trailers;
-                            return Poll::Ready(Ok(None));
-                        }
-                        Err(refusal) => (io::ErrorKind::InvalidData, refusal),
-                    }
-                }
-            },
-            Some(Err(error)) => {
+            }
+            // Whatever the client says of why: a part of a body must not look like the whole.
+            Err(error) => {
                 tracing::debug!("a body cannot be read on: {error}");
                 CUT
             }
@@ -139,15 +140,37 @@ impl Upload {
         Poll::Ready(Err(refused))
     }
 
+    /// Whether nothing of it is left with `h2`.
+    pub(super) fn is_taken(&self) -> bool {
+        self.incoming.is_none()
+    }
+
     fn is_over(&self) -> bool {
         self.incoming.is_none() && self.piece.is_empty()
+    }
+}
+
+/// What comes next of a body.
+enum Next {
+    Piece(Bytes),
+    End(Option<HeaderMap>),
+}
+
+fn poll_next(incoming: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Result<Next, h2::Error>> {
+    match ready!(incoming.poll_data(cx)).transpose()? {
+        Some(piece) => {
+            // It cannot be too much, for so much has come.
+            let _ = incoming.flow_control().release_capacity(piece.len());
+            Poll::Ready(Ok(Next::Piece(piece)))
+        }
+        None => incoming.poll_trailers(cx).map_ok(Next::End),
     }
 }
 
 impl Source for Stream {
     fn trailers(&self) -> Option<Headers> {
         let upload = self.upload.borrow();
-        upload.is_over().then(|| upload.trailers.clone())
+        upload.is_over().then(|| upload.trailers.as_deref().cloned().unwrap_or_default())
     }
 
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
@@ -165,7 +188,7 @@ impl Source for Stream {
     fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let now = Loop::current().map_or_else(Instant::now, |lp| lp.now());
         loop {
-            let next = self.upload.borrow_mut().poll_piece(cx, now, self.settings());
+            let next = self.poll_upload(cx, now);
             return Poll::Ready(match ready!(next) {
                 Ok(Some(piece)) if piece.is_empty() => continue,
                 Ok(piece) => Ok(piece),

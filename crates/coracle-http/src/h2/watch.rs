@@ -1,6 +1,6 @@
 //! The frames of a client, counted as they pass: who sends many that cost it nothing is told to calm down.
 //!
-//! What a frame means is hyper's business; here it is seen where one begins, of what kind it is and how long. So
+//! What a frame means is `h2`'s business; here it is seen where one begins, of what kind it is and how long. So
 //! neither a reset for each request (CVE-2023-44487) nor a flood of settings costs more than a look at nine bytes.
 //!
 //! ```text

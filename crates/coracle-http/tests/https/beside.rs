@@ -201,6 +201,7 @@ fn j15_upstream_behind_tls_is_told_who_asks_and_how() {
             let expected = format!("true https for=127.0.0.1;host=\"localhost\";proto=https {own}");
             assert_eq!(String::from_utf8(body).unwrap(), expected);
         }
+        drop(stream);
         stop(front);
         stop(upstream);
     }
@@ -327,6 +328,7 @@ fn o1_local_redirect_of_a_script_stays_behind_tls() {
         let (head, body) = ask(&mut stream, request);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert_eq!(String::from_utf8(body).unwrap(), "secure: true");
+        drop(stream);
         stop(running);
     }
     std::fs::remove_dir_all(&scripts).unwrap();
@@ -370,6 +372,7 @@ fn j9_page_without_tls_is_another_site_than_one_with() {
             let (head, _) = ask(&mut stream, &request);
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {head}");
         }
+        drop(stream);
         stop(running);
     }
 }

@@ -161,12 +161,14 @@ fn j13_who_speaks_another_version_than_was_agreed_upon_is_not_answered_in_it() {
         stream.read_to_string(&mut told).expect("a clean end");
         assert!(told.starts_with("HTTP/1.1 505 "), "{told}");
         // It has agreed on HTTP/2.
+        drop(stream);
         let mut stream = connect(&running, &speaking(&identity, &["h2"]));
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let told = frames(&mut stream);
         let answered = told.iter().any(|it| matches!(it.kind, kind::HEADERS | kind::DATA));
         assert!(!answered, "{told:?}");
         // It has agreed on nothing, and knows.
+        drop(stream);
         let mut stream = connect(&running, &speaking(&identity, &[]));
         stream.write_all(&[hello(), get(1, "localhost")].concat()).unwrap();
         stream.write_all(&frame(kind::GOAWAY, 0, 0, &[0; 8])).unwrap();

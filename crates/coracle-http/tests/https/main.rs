@@ -56,6 +56,7 @@ fn connect(running: &Running, tls: &ClientTls) -> BufReader<TlsStream<TcpStream>
     BufReader::new(tls.connect("localhost", socket(address(running))).expect("hands are shaken"))
 }
 
+/// Ends a server. Who still has a connection is waited for, so drop them first.
 fn stop(running: Running) {
     running.stop();
     running.join().expect("it ends well");
@@ -107,6 +108,7 @@ fn m1_requests_are_answered_behind_tls() {
         let again = connect(&running, &client);
         assert!(again.get_ref().session().is_resumed());
         assert_eq!(running.stats().requests, 6);
+        drop((stream, again));
         stop(running);
     }
 }
@@ -187,6 +189,7 @@ fn m1_much_comes_whole_both_ways() {
         let end = stream.read(&mut [0]);
         let stats = running.handle().stats();
         assert!(matches!(end, Ok(0)), "no clean end: {end:?} on {backend:?}, {stats:?}");
+        drop(stream);
         stop(running);
     }
 }
@@ -207,6 +210,7 @@ fn m1_file_is_sent_through_tls() {
         let (_, body) =
             ask(&mut stream, &format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert!(body == content);
+        drop(stream);
         stop(running);
     }
     std::fs::remove_file(&path).unwrap();
@@ -246,6 +250,7 @@ fn m1_who_comes_without_tls_is_sent_to_it_and_told_to_stay() {
         assert!(head.starts_with("HTTP/1.1 308 "), "{head}");
         assert!(head.contains("location: https://a.example:4433/x?y\r\n"), "{head}");
         assert!(!head.contains("strict-transport-security"), "{head}");
+        drop(stream);
         let mut stream = connect(&running, &client(&identity));
         let (head, body) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(
@@ -253,6 +258,7 @@ fn m1_who_comes_without_tls_is_sent_to_it_and_told_to_stay() {
             "{head}"
         );
         assert_eq!(body, b"ahoy");
+        drop(stream);
         stop(running);
     }
 }
@@ -283,6 +289,7 @@ fn m2_handlers_see_who_asks_and_how() {
         let mut stream = connect(&running, &asking);
         let (_, body) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(String::from_utf8_lossy(&body), "Some(\"localhost\") Some(\"http/1.1\") false");
+        drop(stream);
         stop(running);
     }
 }
@@ -339,6 +346,7 @@ fn m3_certificate_is_replaced_while_connections_go_on() {
         assert_eq!(ask(&mut after, request).1, b"ahoy");
         assert_eq!(ask(&mut before, request).1, b"ahoy", "it goes on");
         assert!(client(&old).connect("localhost", socket(address(&running))).is_err());
+        drop((before, after));
         stop(running);
     }
 }
@@ -415,6 +423,7 @@ fn q5_address_with_too_many_connections_is_not_shaken_hands_with() {
         assert!(client.connect("localhost", socket(address(&running))).is_err());
         assert_eq!(running.stats().turned_away, 1);
         both.iter_mut().for_each(|stream| assert_eq!(ask(stream, request).1, b"ahoy"));
+        drop(both);
         stop(running);
     }
 }
@@ -441,6 +450,7 @@ fn q4_stopping_server_finishes_what_is_under_way_behind_tls() {
         running.stop();
         assert_eq!(answer(&mut stream).1, b"ahoy");
         assert_eq!(stream.read(&mut [0]).expect("a clean end"), 0);
+        drop(stream);
         running.join().unwrap();
     }
 }
@@ -462,6 +472,7 @@ fn q4_stopping_server_answers_who_is_shaking_hands() {
         let (head, body) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(body, b"ahoy");
         assert!(head.to_ascii_lowercase().contains("connection: close"), "{head}");
+        drop(stream);
         running.join().unwrap();
     }
 }

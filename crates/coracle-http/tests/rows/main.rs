@@ -17,6 +17,7 @@ mod http2;
 mod http2_ends;
 mod http2_frames;
 mod http2_peer;
+mod http2_slow;
 mod keeping;
 mod peers;
 mod proxying;
@@ -303,6 +304,19 @@ suite! {
             j13_end_of_an_answer_is_not_left_for_ever,
             j13_end_of_an_answer_that_is_left_takes_no_other_with_it,
             j13_part_of_an_answer_is_not_left_for_ever,
+            j13_answer_whose_window_shrinks_is_not_left_for_ever,
+            j13_stream_that_is_late_is_reset_while_its_handler_reads,
+            j13_body_that_is_taken_back_is_not_whole,
+            j13_client_that_is_not_there_is_noticed,
+            j13_connect_is_refused,
+            j13_trailers_of_one_connection_are_left_out,
+        }
+        http2_slow::{
+            j13_client_that_takes_its_answer_slowly_is_there,
+            j13_body_of_a_stream_that_is_gone_gives_its_window_back,
+            j13_pieces_of_an_answer_have_a_limit,
+            j13_answer_that_is_not_taken_is_late_with_its_request,
+            j13_idle_connection_ends_with_its_last_request,
         }
         tower::{
             t9_service_is_mounted_beside_handlers,
@@ -326,6 +340,10 @@ suite! {
         rooms::{ k6_who_reads_is_not_behind_with_what_was_not_sent }
     }
     sim: {
+        http2_slow::{
+            j13_end_of_an_answer_that_is_not_taken_back_is_not_left_for_ever,
+            j13_connection_is_idle_when_a_slow_answer_is_sent,
+        }
         total::{ j4_requests_in_time_go_on }
         telling::{ j14_late_requests_are_in_the_access_log }
         websocket::{ k2_times_are_exact }
