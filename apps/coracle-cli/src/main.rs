@@ -8,6 +8,7 @@ mod listening;
 mod load;
 mod loops;
 mod options;
+mod placement;
 mod privileges;
 mod proxy;
 mod serve;

@@ -1,5 +1,6 @@
 //! What all servers of the program have in common on the command line.
 
+use crate::placement::Placement;
 use crate::say;
 use crate::style::Style;
 use coracle::demux::Backend;
@@ -22,6 +23,9 @@ pub(crate) struct ServeOptions {
     /// Serve with so many processes, which are started again when they die, and replaced one by one on SIGHUP.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) processes: Option<u32>,
+    /// How connections are spread over the loops. [default: reuse-port]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) placement: Option<Placement>,
     /// How long connections may take to finish when the server is asked to stop.
     /// [default: 10]
     #[arg(long, value_name = "SECONDS")]
@@ -42,6 +46,9 @@ impl ServeOptions {
         }
         if self.threads.is_some() || self.processes.is_some() {
             server = server.loops(self.loops());
+        }
+        if let Some(placement) = self.placement {
+            server = server.placement(placement.into());
         }
         Ok(server)
     }

@@ -1,6 +1,7 @@
 //! In which style a server is written. What it does is the same in each.
 
 use crate::options::ServeOptions;
+use crate::placement::Placement;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::fmt;
@@ -31,14 +32,23 @@ pub(crate) fn without_hook() -> impl TypedValueParser<Value = Style> {
 impl Style {
     /// Refuses what a server of this style cannot do.
     pub(crate) fn check(self, options: &ServeOptions) -> io::Result<()> {
-        if self != Style::Callback && options.processes.is_some() {
-            let text = format!(
+        if self == Style::Callback {
+            return Ok(());
+        }
+        let text = if options.processes.is_some() {
+            format!(
                 "cannot serve with --processes and --style {self}: worker processes are there for \
                  --style callback; use --threads"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        Ok(())
+            )
+        } else if options.placement.is_some_and(|it| it != Placement::ReusePort) {
+            format!(
+                "cannot serve with --placement and --style {self}: each loop listens by itself; \
+                 the others are there for --style callback"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
     /// What is said by a server that is not written in this style.

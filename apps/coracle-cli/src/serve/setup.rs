@@ -184,6 +184,7 @@ impl Setup {
         self.options.backend = given.backend.or(self.options.backend);
         self.options.threads = given.threads.or(self.options.threads);
         self.options.processes = given.processes.or(self.options.processes);
+        self.options.placement = given.placement;
         self.options.drain = given.drain.or(self.options.drain);
         if let Some(user) = &arguments.user {
             self.account = Some(Account::find(user)?);

@@ -1,7 +1,7 @@
 //! The command line: what it takes, and what it says to what it does not.
 
 use crate::program::{Kind, Program, coracle, echo, expect_echo, run_to_the_end, under};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 #[test]
@@ -124,7 +124,18 @@ fn help_tells_of_every_command_and_its_options() {
     };
     let general = help(&["--help"]);
     for (command, options) in [
-        ("echo", &["--listen", "--backend", "--threads", "--drain", "--style", "coroutine"][..]),
+        (
+            "echo",
+            &[
+                "--listen",
+                "--backend",
+                "--threads",
+                "--placement",
+                "--drain",
+                "--style",
+                "coroutine",
+            ][..],
+        ),
         ("time", &["--listen", "--style", "--port", "--daemon", "--pid-file", "12345"]),
         ("proxy", &["--listen", "--style", "--to"]),
         ("serve", &["--listen", "--config", "[DIR]"]),
@@ -213,6 +224,31 @@ fn option_that_a_style_does_not_have_is_refused() {
             assert!(text.starts_with(&told), "{text}");
             assert!(output.stdout.is_empty(), "it never listened");
         }
+        let mut command = coracle();
+        command.args(["echo", "--listen", "127.0.0.1:0", "--style", style]);
+        let output = run_to_the_end(command.args(["--placement", "round-robin"]));
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&output.stderr);
+        let told = format!("coracle: cannot serve with --placement and --style {style}: ");
+        assert!(text.starts_with(&told), "{text}");
+    }
+}
+
+/// What the loops wait for is what their epolls watch: some more than connections.
+#[test]
+fn g1_connections_are_spread_as_the_command_line_says() {
+    for (placement, fewest, most) in [("round-robin", 4..6, 4..6), ("hash", 0..2, 8..10)] {
+        let mut command = echo(Kind::EPOLL);
+        command.args(["--threads", "2", "--placement", placement]);
+        let server = Program::run(command);
+        let before = server.watched_by_epolls();
+        let mut streams: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
+        streams.iter_mut().for_each(|stream| expect_echo(stream, b"hello"));
+        let after = server.watched_by_epolls();
+        let mut more: Vec<usize> = after.iter().zip(&before).map(|(now, old)| now - old).collect();
+        more.sort_unstable();
+        let [.., fewer, more] = more[..] else { panic!("two loops: {more:?}") };
+        assert!(fewest.contains(&fewer) && most.contains(&more), "{placement}: {fewer}, {more}");
     }
 }
 

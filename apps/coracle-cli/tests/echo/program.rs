@@ -4,7 +4,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -197,6 +199,23 @@ impl Program {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("it runs").count()
     }
 
+    /// How many descriptors each of its epolls watches.
+    pub(crate) fn watched_by_epolls(&self) -> Vec<usize> {
+        let folder = format!("/proc/{}/fd", self.process.id());
+        let is_epoll = |link: &PathBuf| {
+            std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventpoll]")
+        };
+        let links = std::fs::read_dir(folder).expect("it runs").map(|entry| entry.unwrap().path());
+        let mut epolls: Vec<PathBuf> = links.filter(is_epoll).collect();
+        epolls.sort();
+        let watched = |link: &PathBuf| {
+            let number = link.file_name().unwrap().to_str().unwrap();
+            let info = self.proc(&format!("fdinfo/{number}"));
+            info.lines().filter(|line| line.starts_with("tfd:")).count()
+        };
+        epolls.iter().map(watched).collect()
+    }
+
     /// How much memory it occupies, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = self.proc("status");
@@ -239,11 +258,16 @@ pub(crate) fn expect_echo(stream: &mut (impl Read + Write), bytes: &[u8]) {
     assert!(echo == bytes, "the echo is not what was sent");
 }
 
-/// Bytes that tell where they are.
+/// Bytes that tell where they are, so that what is lost, doubled or out of order shows. They begin anew after a
+/// prime number of them, which is no buffer's size: what is not optimised takes long to make 64 MiB one by one.
 pub(crate) fn pattern(count: usize) -> Vec<u8> {
-    (0..count as u32)
-        .map(|position| (position ^ (position >> 8) ^ (position >> 16)) as u8)
-        .collect()
+    static PERIOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let byte = |position: u32| (position ^ (position >> 8) ^ (position >> 16)) as u8;
+        (0..999_983).map(byte).collect()
+    });
+    let mut bytes = PERIOD.repeat(count.div_ceil(PERIOD.len()));
+    bytes.truncate(count);
+    bytes
 }
 
 /// Waits for something that comes about soon, unless it never does.

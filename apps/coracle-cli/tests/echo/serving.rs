@@ -162,6 +162,7 @@ pub(crate) fn reset_leaves_the_others_alone(kind: Kind) {
     expect_echo(&mut witness, b"after");
     eventually("the connections that were reset are closed", || server.descriptors() <= before);
     expect_echo(&mut server.connect(), b"recycled descriptors start clean");
+    drop(witness); // or the server waits for it
     assert!(server.end().status.success());
 }
 
@@ -179,6 +180,7 @@ pub(crate) fn b8_stopped_and_continued_process_goes_on(kind: Kind) {
         assert_eq!(echo, [round; 20]);
     }
     expect_echo(&mut server.connect(), b"a new one");
+    drop(stream); // or the server waits for it
     let output = server.end();
     assert!(output.status.success());
 }

@@ -134,6 +134,7 @@ pub(crate) fn q1_limits_and_timeouts_are_those_of_new_connections(backend: &str)
     let mut answer = Vec::new();
     slow.read_to_end(&mut answer).unwrap();
     assert_eq!(answer_of(&answer).status, 408);
+    drop((old, slow)); // or the server waits for them
     assert!(server.end().status.success());
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn q4_answer_under_way_is_finished(backend: &str) {
     stream.read_to_end(&mut answer).unwrap();
     let begin = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     assert!(answer[begin..] == bytes, "{} bytes came", answer.len() - begin);
-    drop(stream);
+    drop((stream, idle)); // what it waits for
     let output = server.output();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).ends_with("coracle serve: stopped\n"));
