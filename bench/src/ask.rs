@@ -95,9 +95,14 @@ fn start(
         }
         Amount::Count(count) => ask.args(["--count", &count.to_string()]),
     };
-    let output = ask.stderr(Stdio::inherit()).output()?;
+    let output = ask.stderr(Stdio::piped()).output()?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    eprint!("{words}");
     if !output.status.success() {
-        return Err(io::Error::other(format!("ask failed: {}", output.status)));
+        // What it says of the server may be the result.
+        let last = words.lines().last().and_then(|line| line.strip_prefix("ask: "));
+        let why = last.map_or_else(|| format!("ask failed: {}", output.status), str::to_owned);
+        return Err(io::Error::other(why));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }

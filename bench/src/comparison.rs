@@ -36,6 +36,15 @@ struct Row<'a> {
     series: Series<Vec<f64>>,
 }
 
+/// A candidate that was measured no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Its name.
+    pub name: &'static str,
+    /// What was wrong.
+    pub why: String,
+}
+
 impl<'a> Comparison<'a> {
     /// A comparison in which `varies` varies, and each repetition yields a figure for each of `columns`.
     pub fn new(varies: impl Into<String>, columns: &'a [Column]) -> Comparison<'a> {
@@ -65,6 +74,48 @@ impl<'a> Comparison<'a> {
         let rows = candidates.iter().zip(all);
         self.rows.extend(rows.map(|(candidate, series)| Row { candidate, value, series }));
         Ok(())
+    }
+
+    /// The same, but goes on without those that fail: what was measured of them before is kept.
+    ///
+    /// Returns who failed, and why.
+    ///
+    /// # Errors
+    /// When it cannot be told what else ran.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn measure_while_they_serve(
+        &mut self,
+        options: &Options,
+        value: u32,
+        candidates: &[&'a Candidate],
+        mut measure: impl FnMut(&Candidate) -> io::Result<Vec<f64>>,
+    ) -> io::Result<Vec<Failed>> {
+        let mut failed: Vec<Failed> = Vec::new();
+        let all = options.repetitions().run(candidates, |candidate| {
+            if failed.iter().any(|it| it.name == candidate.name) {
+                return Ok(None);
+            }
+            match measure(candidate) {
+                Ok(figures) => {
+                    assert_eq!(figures.len(), self.columns.len(), "a figure for each column");
+                    Ok(Some(figures))
+                }
+                Err(why) => {
+                    failed.push(Failed { name: candidate.name, why: why.to_string() });
+                    Ok(None)
+                }
+            }
+        })?;
+        for (&candidate, series) in candidates.iter().zip(all) {
+            let Series { kept, noisy } = series;
+            let kept: Vec<Vec<f64>> = kept.into_iter().flatten().collect();
+            if !kept.is_empty() {
+                self.rows.push(Row { candidate, value, series: Series { kept, noisy } });
+            }
+        }
+        Ok(failed)
     }
 
     /// A row for each candidate, a column for each value; in them, the first figure.
@@ -188,4 +239,43 @@ fn once<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
         }
         all
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::Kind;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn who_cannot_serve_is_named_and_the_others_go_on() {
+        let line = Line::parse_from(["bench", "--keep-noisy", "--repetitions", "3"]);
+        let candidates = ["able", "tired", "unable"]
+            .map(|name| Candidate::new(name, Kind::Peer, Default::default()));
+        let all: Vec<&Candidate> = candidates.iter().collect();
+        let column = [Column { heading: "times", decimals: 0 }];
+        let (mut measured, mut asked) = (Comparison::new("connections", &column), Vec::new());
+        let failed = measured.measure_while_they_serve(&line.options, 7, &all, |candidate| {
+            asked.push(candidate.name);
+            let times = asked.iter().filter(|name| **name == candidate.name).count();
+            match (candidate.name, times) {
+                ("unable", _) | ("tired", 2) => Err(io::Error::other("not served")),
+                _ => Ok(vec![times as f64]),
+            }
+        });
+        let why = || "not served".to_owned();
+        let expected =
+            [Failed { name: "unable", why: why() }, Failed { name: "tired", why: why() }];
+        assert_eq!(failed.unwrap(), expected);
+        assert_eq!(measured.median("able", 7, 0), Some(2.0));
+        assert_eq!(measured.median("tired", 7, 0), Some(1.0));
+        assert_eq!(measured.names(), ["able", "tired"]);
+        assert_eq!(asked.iter().filter(|name| **name == "unable").count(), 1);
+    }
 }

@@ -44,6 +44,7 @@ pub mod programs;
 pub mod proxy;
 pub mod raw_epoll;
 pub mod raw_http_epoll;
+pub mod raw_ring;
 pub mod raw_uring;
 pub mod redis;
 pub mod report;

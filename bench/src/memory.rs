@@ -37,6 +37,15 @@ pub fn slab_bytes() -> io::Result<u64> {
     field(&fs::read_to_string("/proc/meminfo")?, "Slab:")
 }
 
+/// Bytes that the kernel has, for everybody, for connections and threads: small objects, stacks, page tables.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn kernel_bytes() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    ["Slab:", "KernelStack:", "PageTables:"].iter().map(|name| field(&text, name)).sum()
+}
+
 fn field(text: &str, name: &str) -> io::Result<u64> {
     let kilobytes = text
         .lines()

@@ -16,11 +16,12 @@ const PEERS: [&str; 8] = [
     "axum-files",
 ];
 /// The programs of this package; not `bench`, which is running.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "raw-epoll",
     "raw-epoll-called",
     "raw-epoll-proxy",
     "raw-uring",
+    "raw-uring-own",
     "raw-uring-proxy",
     "raw-http-epoll",
     "raw-http-epoll-called",

@@ -28,17 +28,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use clap::Parser;
 use io_uring::types::Fd;
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{cqueue, opcode, squeue};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, shutdown, sockopt};
 
 use crate::buffer_ring::BufferRing;
 use crate::listen::listen;
+use crate::raw_ring::{self, Submissions};
 
-/// Submissions that fit one turn; a longer turn submits in between.
-const SUBMISSIONS: u32 = 4096;
-/// Completions the kernel can post before it has to set some aside.
-const COMPLETIONS: u32 = 32 * 1024;
 /// The buffer group of the receives.
 const GROUP: u16 = 0;
 /// The end of a list of buffers.
@@ -73,18 +70,12 @@ pub fn run<const PROXY: bool>() -> io::Result<()> {
     let listener = listen(arguments.listen, SocketFlags::empty())?;
     // Declared before the ring, so that it is dropped after it.
     let buffers;
-    let mut ring: IoUring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_coop_taskrun()
-        .setup_no_sqarray()
-        .setup_cqsize(COMPLETIONS)
-        .build(SUBMISSIONS)?;
+    let mut ring = raw_ring::open()?;
     buffers =
         BufferRing::register(&ring.submitter(), GROUP, arguments.buffers, arguments.buffer_bytes)?;
     let (submitter, queue, mut completions) = ring.split();
     let mut server = Server::<PROXY> {
-        submissions: Submissions { submitter, queue },
+        submissions: Submissions::new(submitter, queue),
         listener: listener.as_raw_fd(),
         to: arguments.to,
         connections: Vec::new(),
@@ -96,7 +87,7 @@ pub fn run<const PROXY: bool>() -> io::Result<()> {
         starved: Vec::new(),
     };
 
-    server.submissions.push(accept(server.listener));
+    server.push(&accept(server.listener));
     loop {
         server.submissions.submit_and_wait()?;
         completions.sync();
@@ -163,6 +154,13 @@ struct Piece {
 
 impl<const PROXY: bool> Server<'_, PROXY> {
     #[inline]
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: what it points at is a buffer of the ring, and stays untouched until its completion gives the
+        // buffer back.
+        unsafe { self.submissions.push(entry) }
+    }
+
+    #[inline]
     fn complete(&mut self, completion: &cqueue::Entry) {
         let (kind, value) = token::unpack(completion.user_data());
         match kind {
@@ -193,7 +191,7 @@ impl<const PROXY: bool> Server<'_, PROXY> {
             panic!("cannot accept: {}", io::Error::from_raw_os_error(-result));
         }
         if !cqueue::more(completion.flags()) {
-            self.submissions.push(accept(self.listener));
+            self.push(&accept(self.listener));
         }
     }
 
@@ -209,7 +207,7 @@ impl<const PROXY: bool> Server<'_, PROXY> {
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
         // Refused only when the peer has gone already; the receive will say so.
         let _ = sockopt::set_tcp_nodelay(socket, true);
-        self.submissions.push(receive(descriptor));
+        self.push(&receive(descriptor));
     }
 
     #[inline]
@@ -227,7 +225,7 @@ impl<const PROXY: bool> Server<'_, PROXY> {
                 self.answer(descriptor, buffer, result as u32);
             }
             if !cqueue::more(flags) {
-                self.submissions.push(receive(descriptor));
+                self.push(&receive(descriptor));
             }
         } else {
             self.receive_ended(descriptor, result);
@@ -255,7 +253,7 @@ impl<const PROXY: bool> Server<'_, PROXY> {
         let send = opcode::Send::new(Fd(piece.descriptor), start, piece.len - piece.offset)
             .build()
             .user_data(token::pack(token::SEND, buffer.into()));
-        self.submissions.push(send);
+        self.push(&send);
     }
 
     #[inline]
@@ -321,42 +319,7 @@ impl<const PROXY: bool> Server<'_, PROXY> {
     #[inline]
     fn feed_starved(&mut self) {
         while let Some(descriptor) = self.starved.pop() {
-            self.submissions.push(receive(descriptor));
-        }
-    }
-}
-
-struct Submissions<'ring> {
-    submitter: io_uring::Submitter<'ring>,
-    queue: squeue::SubmissionQueue<'ring>,
-}
-
-impl Submissions<'_> {
-    #[inline]
-    fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: what an entry points at is a buffer of the ring, and stays untouched until the
-        // entry's completion gives the buffer back.
-        while unsafe { self.queue.push(&entry) }.is_err() {
-            self.make_room();
-        }
-    }
-
-    #[cold]
-    fn make_room(&mut self) {
-        self.queue.sync();
-        self.submitter.submit().expect("io_uring takes what was checked when it was first armed");
-        self.queue.sync();
-    }
-
-    #[inline]
-    fn submit_and_wait(&mut self) -> io::Result<()> {
-        self.queue.sync();
-        let result = self.submitter.submit_and_wait(1);
-        self.queue.sync();
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(error),
+            self.push(&receive(descriptor));
         }
     }
 }

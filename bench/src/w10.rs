@@ -9,6 +9,9 @@
 //!  server   stopped         └─ go on ── 1,024 answers ┘   waits, then stopped
 //!                              ◄──── the time that counts ────►
 //! ```
+//!
+//! A burst ends when the slower loop is done. So two loops are measured twice: with connections that the kernel
+//! spreads by chance (SO_REUSEPORT, the default), and with connections that the loops get in turn.
 
 use std::io;
 
@@ -95,7 +98,8 @@ pub fn run(options: &Options, w10: &W10) -> io::Result<()> {
         "What this shows is how two loops share work that is there, and what a message costs then. What it \
          cannot show on two cores is two loops under a load that keeps coming: that would need a third core, \
          or a second machine. A burst ends when the slower of the two loops is done, so an uneven share of the \
-         connections shows too.",
+         connections shows too: *by chance* is what SO_REUSEPORT gives each loop (the default), *in turn* is \
+         `--placement round-robin`, where one loop accepts, and each gets as many.",
     );
     report.add(&ratios(&measured));
     report.details(&measured, options);
@@ -113,30 +117,43 @@ fn candidates() -> Vec<Candidate> {
             backend,
         ])
     };
+    let in_turn = |mut candidate: Candidate| {
+        candidate.arguments.extend(["--placement".into(), "round-robin".into()]);
+        candidate
+    };
     vec![
         coracle("uring, one loop", "uring", "1"),
         hello("http uring, one loop", "uring", 1),
         coracle("uring, two loops", "uring", "2"),
         hello("http uring, two loops", "uring", 2),
+        in_turn(coracle("uring, two loops in turn", "uring", "2")),
+        in_turn(hello("http uring, two loops in turn", "uring", 2)),
         coracle("epoll, one loop", "epoll", "1"),
         hello("http epoll, one loop", "epoll", 1),
         coracle("epoll, two loops", "epoll", "2"),
         hello("http epoll, two loops", "epoll", 2),
+        in_turn(coracle("epoll, two loops in turn", "epoll", "2")),
+        in_turn(hello("http epoll, two loops in turn", "epoll", 2)),
     ]
 }
 
 /// Two loops divided by one.
 fn ratios(measured: &Comparison<'_>) -> String {
-    let mut table = Table::new(&["two loops / one", "connections", "throughput", "CPU per op"]);
+    let headings = ["two loops / one", "spread", "connections", "throughput", "CPU per op"];
+    let mut table = Table::new(&headings);
     for backend in ["uring", "epoll", "http uring", "http epoll"] {
-        for connections in measured.values() {
-            let ratio = |column| {
-                let of =
-                    |loops| measured.median(&format!("{backend}, {loops}"), connections, column);
-                Some(format!("{:.2}", of("two loops")? / of("one loop")?))
-            };
-            if let (Some(throughput), Some(cpu)) = (ratio(1), ratio(0)) {
-                table.row(&[backend.to_owned(), connections.to_string(), throughput, cpu]);
+        for (spread, two) in [("by chance", "two loops"), ("in turn", "two loops in turn")] {
+            for connections in measured.values() {
+                let ratio = |column| {
+                    let of = |loops| {
+                        measured.median(&format!("{backend}, {loops}"), connections, column)
+                    };
+                    Some(format!("{:.2}", of(two)? / of("one loop")?))
+                };
+                if let (Some(throughput), Some(cpu)) = (ratio(1), ratio(0)) {
+                    let connections = connections.to_string();
+                    table.row(&[backend, spread, &connections, &throughput, &cpu]);
+                }
             }
         }
     }

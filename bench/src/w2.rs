@@ -116,6 +116,7 @@ fn candidates(options: &Options, w2: &W2) -> Vec<Candidate> {
     libevent_queued.name = "libevent-queued";
     vec![
         Candidate::new("raw-uring", Kind::Limit, program("raw-uring")),
+        Candidate::new("raw-uring-own", Kind::Limit, program("raw-uring-own")),
         Candidate::new("raw-epoll", Kind::Limit, program("raw-epoll")),
         Candidate::new("raw-epoll-called", Kind::Limit, program("raw-epoll-called")),
         on_the_loop("loop-uring", "uring"),

@@ -6,13 +6,16 @@
 
 use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::ask::{self, Question};
 use crate::candidate::{Candidate, Kind, able, available};
-use crate::comparison::{Column, Comparison};
+use crate::comparison::{Column, Comparison, Failed};
 use crate::load::Amount;
+use crate::memory::kernel_bytes;
 use crate::options::Options;
 use crate::programs::{self, program};
 use crate::redis::Redis;
@@ -29,7 +32,7 @@ pub struct W9 {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=9000))]
     few: u32,
     /// Measured time of a repetition, in seconds.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// What is waited for: `sleep`, `blpop`, or both.
     #[arg(long, value_delimiter = ',', default_value = "sleep,blpop", value_parser = ["sleep", "blpop"])]
@@ -40,22 +43,18 @@ pub struct W9 {
 }
 
 /// What a repetition yields.
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column { heading: "server CPU µs/request", decimals: 1 },
     Column { heading: "requests/s", decimals: 0 },
     Column { heading: "server busy %", decimals: 0 },
     Column { heading: "p50 ms", decimals: 1 },
     Column { heading: "p99 ms", decimals: 1 },
     Column { heading: "peak MiB", decimals: 1 },
+    Column { heading: "kernel MiB", decimals: 1 },
 ];
 
 /// The packages with its servers.
 const PACKAGES: [&str; 4] = ["coracle-wait", "axum-wait", "threads-wait", "rouille-wait"];
-
-/// Now and then it leaves some of its connections without an answer (rouille 3.6 on tiny_http 0.12): then it is
-/// measured again, and left out where that does not help.
-const FORGETFUL: &str = "rouille";
-const TRIES: u32 = 3;
 
 /// A server whose thread blocks serves one at a time: with more, or with a second each, there would be no end.
 const BLOCKING: &str = "axum-blocking";
@@ -64,7 +63,8 @@ const LIMIT_BLOCKING: u32 = 500;
 /// Measures all candidates and writes the report.
 ///
 /// # Errors
-/// When a server fails or answers wrongly.
+/// When nothing can be measured, or the report cannot be written. A server that fails, or leaves connections
+/// without an answer, is told of in the report.
 pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
     if !options.no_build {
         programs::build_workspace()?;
@@ -79,7 +79,9 @@ pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
          the client of Redis that blocks, which is asked for what never comes (BLPOP); Redis runs beside the \
          load. `coracle-…` calls coracle's own `sleep`; `axum` awaits tokio's, and the client of Redis for \
          tokio, on a current-thread runtime; `axum-blocking` blocks that thread (of the {} in flight it serves \
-         one after the other).",
+         one after the other). *Peak* is what the server itself had resident at the most. *Kernel* is how much \
+         more the kernel had, for small objects, stacks and page tables, in the midst of it: the sockets of \
+         both ends, and those of Redis, are in it, and a thread has a stack there.",
         w9.many, w9.few, w9.few
     ));
     for (wait, title) in [("sleep", "Sleep"), ("blpop", "Redis: BLPOP")] {
@@ -104,18 +106,14 @@ pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
             let question =
                 Question { path: format!("/{wait}/{milliseconds}"), pipelined: 1, body_bytes: 5 };
             let work = Work { options, seconds: w9.seconds, in_flight, milliseconds, question };
-            let mut able = able(in_flight, milliseconds);
-            able.retain(|candidate| match work.tried(candidate, redis.as_deref()) {
-                Ok(()) => true,
-                Err(error) => {
-                    let name = candidate.name;
-                    skipped.push(format!("{name} left out of {in_flight} ({wait}): {error}"));
-                    false
-                }
-            });
-            measured.measure(options, in_flight, &able, |candidate| {
-                work.measure_often(candidate, redis.as_deref())
-            })?;
+            let able = able(in_flight, milliseconds);
+            let failed =
+                measured.measure_while_they_serve(options, in_flight, &able, |candidate| {
+                    work.measure(candidate, redis.as_deref())
+                })?;
+            skipped.extend(failed.into_iter().map(|Failed { name, why }| {
+                format!("{name} was measured no further ({wait}, {in_flight} in flight): {why}")
+            }));
         }
         report.heading(title);
         report.add(&measured.overview());
@@ -135,27 +133,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Whether a candidate that does not always answer everybody ever does.
-    fn tried(&self, candidate: &Candidate, redis: Option<&Path>) -> io::Result<()> {
-        match candidate.name == FORGETFUL {
-            true => self.measure_often(candidate, redis).map(drop),
-            false => Ok(()),
-        }
-    }
-
-    /// Measures; again, if it is one that does not always answer everybody.
-    fn measure_often(&self, candidate: &Candidate, redis: Option<&Path>) -> io::Result<Vec<f64>> {
-        let tries = if candidate.name == FORGETFUL { TRIES } else { 1 };
-        let mut measured = self.measure(candidate, redis);
-        for _ in 1..tries {
-            if measured.is_err() {
-                measured = self.measure(candidate, redis);
-            }
-        }
-        measured
-    }
-
     fn measure(&self, candidate: &Candidate, redis: Option<&Path>) -> io::Result<Vec<f64>> {
+        let kernel_before = kernel_bytes()?;
         let redis = redis.map(|it| Redis::start(it, self.options.load_core)).transpose()?;
         let mut candidate = candidate.clone();
         if let Some(redis) = &redis {
@@ -165,10 +144,19 @@ impl Work<'_> {
         let warmup = 1.0 + 2.0 * f64::from(self.milliseconds) / 1000.0;
         let amount = Amount::Time { warmup, seconds: self.seconds };
         let core = self.options.load_core;
-        let report = ask::run(&server, core, self.in_flight, &self.question, amount)?;
-        let [cpu, per_second, busy, _, p50, p99, _] = report.figures();
+        let (report, kernel) = thread::scope(|scope| {
+            let midst = Duration::from_secs_f64(warmup + self.seconds / 2.0);
+            let kernel = scope.spawn(move || {
+                thread::sleep(midst);
+                kernel_bytes()
+            });
+            let report = ask::run(&server, core, self.in_flight, &self.question, amount);
+            (report, kernel.join().expect("it only reads"))
+        });
+        let [cpu, per_second, busy, _, p50, p99, _] = report?.figures();
         let peak = server.peak_mebibytes()?;
-        Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak])
+        let kernel = kernel?.saturating_sub(kernel_before) as f64 / f64::from(1 << 20);
+        Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak, kernel])
     }
 }
 
@@ -188,7 +176,7 @@ fn candidates() -> Vec<Candidate> {
         coracle("coracle-epoll", "epoll", &[]),
         axum("axum"),
         axum(BLOCKING).arguments(&["--blocking"]).limit_connections(LIMIT_BLOCKING),
-        Candidate::new(FORGETFUL, Kind::Peer, program("rouille-wait")),
+        Candidate::new("rouille", Kind::Peer, program("rouille-wait")),
         Candidate::new("threads", Kind::Peer, program("threads-wait")),
     ]
 }

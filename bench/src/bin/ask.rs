@@ -261,15 +261,22 @@ impl Load<'_> {
                 last_answer = (now, self.answered);
             } else if now.saturating_sub(last_answer.0) > limit_silence {
                 return Err(io::Error::other(format!(
-                    "no answer for {} s, {} connections wait",
-                    arguments.limit_silence, self.outstanding
+                    "no answer for {} s: {} of {} connections were not served",
+                    arguments.limit_silence,
+                    self.outstanding,
+                    self.connections.len()
                 )));
             }
         }
         let (Some(begin), Some(end)) = (begin, end) else {
             return Err(io::Error::other("the run ended before it was warm"));
         };
-        Ok(begin.until(&end, self.connections.len(), self.answer.len(), &self.latency))
+        let report = begin.until(&end, self.connections.len(), self.answer.len(), &self.latency);
+        // Who did not answer for so long that the time was over has not been measured.
+        if !counting && report.seconds < arguments.seconds / 2.0 {
+            return Err(io::Error::other("the first answers came when the time was over"));
+        }
+        Ok(report)
     }
 
     /// Begins to be the server behind a proxy, with connections that were made already.

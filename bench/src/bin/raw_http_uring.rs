@@ -14,16 +14,13 @@ use clap::Parser;
 use harness::buffer_ring::BufferRing;
 use harness::canned::Canned;
 use harness::listen::listen;
-use io_uring::squeue::{Flags, SubmissionQueue};
+use harness::raw_ring::{self, Submissions};
+use io_uring::squeue::Flags;
 use io_uring::types::Fd;
-use io_uring::{IoUring, Submitter, cqueue, opcode, squeue};
+use io_uring::{cqueue, opcode, squeue};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 
-/// Submissions that fit one turn; a longer turn submits in between.
-const SUBMISSIONS: u32 = 4096;
-/// Completions the kernel can post before it has to set some aside.
-const COMPLETIONS: u32 = 32 * 1024;
 /// The buffer group of the receives.
 const GROUP: u16 = 0;
 /// `user_data` of the accept; every other value is a descriptor.
@@ -44,27 +41,17 @@ fn main() -> io::Result<()> {
     let canned = Canned::default();
     // Declared before the ring, so that it is dropped after it.
     let mut buffers;
-    let mut ring: IoUring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_coop_taskrun()
-        .setup_no_sqarray()
-        .setup_cqsize(COMPLETIONS)
-        .build(SUBMISSIONS)?;
+    let mut ring = raw_ring::open()?;
     buffers = BufferRing::register(&ring.submitter(), GROUP, 256, 2048)?;
-    let (submitter, mut queue, mut completions) = ring.split();
+    let (submitter, queue, mut completions) = ring.split();
+    let mut submissions = Submissions::new(submitter, queue);
     // Indexed by descriptor: how much of a request is there that is not whole.
     let mut pending: Vec<usize> = Vec::new();
     let mut starved: Vec<RawFd> = Vec::new();
     let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).build().user_data(ACCEPT);
-    push(&submitter, &mut queue, &accept);
+    push(&mut submissions, &accept);
     loop {
-        queue.sync();
-        match submitter.submit_and_wait(1) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        queue.sync();
+        submissions.submit_and_wait()?;
         completions.sync();
         for completion in &mut completions {
             let (token, result) = (completion.user_data(), completion.result());
@@ -78,10 +65,10 @@ fn main() -> io::Result<()> {
                     // SAFETY: we have just got this descriptor, and only the end of its receive closes it.
                     let socket = unsafe { BorrowedFd::borrow_raw(result) };
                     let _ = sockopt::set_tcp_nodelay(socket, true);
-                    push(&submitter, &mut queue, &receive(result));
+                    push(&mut submissions, &receive(result));
                 }
                 if !more {
-                    push(&submitter, &mut queue, &accept);
+                    push(&mut submissions, &accept);
                 }
                 continue;
             }
@@ -100,10 +87,10 @@ fn main() -> io::Result<()> {
                             .build()
                             .flags(Flags::SKIP_SUCCESS)
                             .user_data(SEND | token);
-                    push(&submitter, &mut queue, &send);
+                    push(&mut submissions, &send);
                 }
                 if !more {
-                    push(&submitter, &mut queue, &receive(socket));
+                    push(&mut submissions, &receive(socket));
                 }
             } else if result == -Errno::NOBUFS.raw_os_error() {
                 starved.push(socket);
@@ -115,20 +102,16 @@ fn main() -> io::Result<()> {
         completions.sync();
         if buffers.publish() {
             for socket in starved.drain(..) {
-                push(&submitter, &mut queue, &receive(socket));
+                push(&mut submissions, &receive(socket));
             }
         }
     }
 }
 
 #[inline]
-fn push(submitter: &Submitter<'_>, queue: &mut SubmissionQueue<'_>, entry: &squeue::Entry) {
+fn push(submissions: &mut Submissions<'_>, entry: &squeue::Entry) {
     // SAFETY: a send points at the canned answers, which live as long as the program.
-    while unsafe { queue.push(entry) }.is_err() {
-        queue.sync();
-        submitter.submit().expect("io_uring takes well-formed entries");
-        queue.sync();
-    }
+    unsafe { submissions.push(entry) }
 }
 
 fn receive(socket: RawFd) -> squeue::Entry {

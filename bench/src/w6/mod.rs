@@ -24,7 +24,7 @@ mod tasks_tokio;
 
 use std::io;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::inside::{Candidate, Work};
 use crate::options::Options;
@@ -36,6 +36,9 @@ pub const STACK_BYTES: usize = 64 << 10;
 /// What can be chosen about this work.
 #[derive(Args, Clone, Debug)]
 pub struct W6 {
+    /// What of it is measured.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    parts: Vec<Part>,
     /// Numbers of coroutines. Two candidates have a guard by mprotect for each, so that 30,000 is the end.
     #[arg(long, value_delimiter = ',', default_value = "1,100,1000,10000")]
     coroutines: Vec<usize>,
@@ -45,6 +48,23 @@ pub struct W6 {
     /// Numbers of parked coroutines whose memory is measured. A million need 5 GB.
     #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000")]
     parked: Vec<usize>,
+}
+
+/// A part of this work, with a report of its own.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The switch, and a short life.
+    Bare,
+    /// The same with a scheduler.
+    Tasks,
+    /// Channels between two threads.
+    Between,
+    /// The memory of those who are parked.
+    Parked,
+}
+
+impl Part {
+    const ALL: [Part; 4] = [Part::Bare, Part::Tasks, Part::Between, Part::Parked];
 }
 
 /// Where coroutines come from.
@@ -107,10 +127,17 @@ pub fn run(options: &Options, w6: &W6) -> io::Result<()> {
         operations: &OPERATIONS,
         candidates: CANDIDATES,
     };
-    work.run(options, &w6.coroutines)?;
-    tasks::work(TASKS).run(options, &w6.coroutines)?;
-    between::work([options.server_core, options.load_core]).run(options, &w6.limits)?;
-    parked::work().run(options, &w6.parked)
+    for part in Part::ALL.into_iter().filter(|part| w6.parts.contains(part)) {
+        match part {
+            Part::Bare => work.run(options, &w6.coroutines)?,
+            Part::Tasks => tasks::work(TASKS).run(options, &w6.coroutines)?,
+            Part::Between => {
+                between::work([options.server_core, options.load_core]).run(options, &w6.limits)?;
+            }
+            Part::Parked => parked::work().run(options, &w6.parked)?,
+        }
+    }
+    Ok(())
 }
 
 /// What every candidate has to get right; a benchmark of a wrong answer is worth nothing.

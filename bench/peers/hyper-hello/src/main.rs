@@ -16,6 +16,7 @@ use std::thread;
 use clap::Parser;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -28,6 +29,7 @@ use tokio::task::LocalSet;
 const BACKLOG: u32 = 4096;
 /// The page.
 const BODY: &[u8] = b"hello, world\n";
+const KIND: &str = "text/plain; charset=utf-8";
 
 #[derive(Parser)]
 #[command(about = "A short page on hyper")]
@@ -90,6 +92,9 @@ impl<F: Future<Output: 'static> + 'static> Executor<F> for Local {
     }
 }
 
+/// As the others answer: with the kind of the page. Its length and the date are hyper's own.
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    Ok(Response::new(Full::new(Bytes::from_static(BODY))))
+    let mut response = Response::new(Full::new(Bytes::from_static(BODY)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(KIND));
+    Ok(response)
 }
