@@ -39,6 +39,7 @@ impl Epoll {
 
     /// epoll_pwait2(2), called directly: rustix uses it only when told at compile time that every kernel
     /// has it.
+    #[inline(always)]
     fn wait_nanoseconds(&mut self, timeout: &Timespec) -> Result<(), Errno> {
         // SAFETY: `events` has room for its capacity, `timeout` lives through the call, and no signal mask
         // is passed.
@@ -98,6 +99,7 @@ impl Poller for Epoll {
         }
     }
 
+    #[inline(always)]
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.events.clear();
         self.next = 0;

@@ -62,6 +62,7 @@ mod mailbox;
 mod memory;
 mod operation;
 mod poll;
+mod quay;
 mod readiness;
 mod resident;
 mod retry;
@@ -144,8 +145,9 @@ use std::time::{Duration, Instant};
 ///     no reason at all. `Some(Duration::ZERO)` never sleeps but does look; `None` sleeps without
 ///     a system call until something happens. A wake-up is never lost: one that came since the last wait
 ///     returned makes the next return at once. After it, [`next`](Demux::next) gives the completions one
-///     at a time; those not taken are kept. Results are determined when taken, so what a callback did to
-///     later operations of the same batch (cancel, close) is respected.
+///     at a time; those not taken are kept. What a callback does to later operations of the same batch
+///     (cancel, close) is respected: nothing is done for them any more, and what was received for them
+///     by then is told before their end.
 /// 11. **Blocking work is never done inline.** File operations on backends that cannot do them without
 ///     waiting run on a thread of [`Settings::threads`]. If none is to be had, they fail with `EAGAIN`.
 /// 12. **Signals** only set a flag and wake the loop; the completion does the work. A signal submitted
@@ -206,6 +208,12 @@ pub trait Demux {
     /// Of a Unix socket it is the memory that they need.
     fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize>;
 
+    /// Whether the seam has bytes of a [tried send](Demux::try_send) that the kernel has not taken yet, which a `Close`
+    /// now might give up; or knows of a failure of one that nobody was told.
+    fn is_carrying(&self, _socket: Handle) -> bool {
+        false
+    }
+
     /// The number that the operating system has for a descriptor, to be shown to people. A simulated one has none.
     fn number(&self, _handle: Handle) -> Option<i32> {
         None
@@ -261,10 +269,10 @@ pub trait Demux {
     /// Sends as much of `bytes` as can be sent at once, as send(2) on a non-blocking socket, and says how much
     /// that was; the caller keeps the bytes. The rest is the business of [`Operation::Send`].
     ///
-    /// "Sent" means what it means to send(2): the kernel has them, or (io_uring) the seam has copied them and
-    /// hands them over with the next batch. Sends and a `Shutdown` that are submitted later come later. A
+    /// "Sent" means what it means to send(2): the kernel has them, or the seam has copied them and hands them over
+    /// with the next batch, when the turn is over. Sends and a `Shutdown` that are submitted later come later. A
     /// failure is told to the next sender. `Close` gives bytes up that the peer has no room for; who wants to be
-    /// sure waits for a `Shutdown` first. `Ok(0)` when nothing can be sent now, or the backend does not try.
+    /// sure waits for a `Shutdown` first, if the seam [has any](Demux::is_carrying). `Ok(0)` when nothing can be sent now, or the backend does not try.
     ///
     /// # Errors
     /// As [`Operation::Send`].
@@ -302,7 +310,8 @@ pub trait Demux {
     /// Ends a [`wait`](Demux::wait) from any thread.
     fn waker(&self) -> Waker;
 
-    /// Hands over what is queued, without waiting: before somebody else waits for [`as_fd`](Demux::as_fd).
+    /// Hands over what is queued or carried, without waiting: before somebody else waits for
+    /// [`as_fd`](Demux::as_fd).
     fn flush(&mut self) {}
 
     // --- Looking in ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 //! The one adaptor that turns readiness into completions, for epoll, poll and select.
 //!
-//! The kernel only says that a descriptor is ready; the adaptor then does the work ([`attempt`]) and
+//! The kernel only says that a descriptor is ready; the adaptor then does the work (`attempt.rs`) and
 //! reports it done. A backend is a [`Poller`], five small functions.
 //!
 //! ```text
@@ -9,22 +9,28 @@
 //!                 ▼                   ▼
 //!              waiting: reader / writer / polls of the descriptor
 //!                 │
-//!   wait ──► events ──► next() ──► attempt ──► Completion
+//!   wait ──► events ──► next() ──► gather, attempt ──► Completion
 //! ```
 //!
-//! Work is done in `next`, one completion at a time, never when the batch is read: so an operation that an
-//! earlier callback of the batch cancelled or whose descriptor it closed is simply not there any more.
+//! Work is done in `next`: small receives [some dozens at a time](gather), everything else one completion at a
+//! time, never when the batch of events is read: so an operation that an earlier callback of the batch cancelled
+//! or whose descriptor it closed is simply not there any more. Small sends are [carried](carrier) to the end of
+//! the turn.
 //!
 //! With edges (epoll) the kernel says a thing once, so the adaptor remembers in [`Slot::ready`] what has
 //! not been used up: a receive that filled its space leaves `READ` there, one that came back short has
 //! emptied a TCP socket and clears it, unless the peer's end of stream is still to be read. With levels
 //! (poll, select) there is nothing to remember: what is still true is said again.
 
+mod carrier;
+mod gather;
 mod start;
 mod work;
 
+use self::carrier::{Carrier, Left};
+use self::gather::Gathered;
+use self::work::Attempt;
 use crate::address::Address;
-use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
 use crate::few::Few;
@@ -35,7 +41,7 @@ use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
 use crate::memory::{Payload, Space};
 use crate::operation::{
-    Completion, Finished, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
+    Completion, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
 use crate::resident::Resident;
 use crate::retry::Retries;
@@ -53,7 +59,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use work::{Attempt, Received};
 
 /// Buffers for lent receives. One is in use at a time, unless a callback keeps one.
 const LENT_BUFFERS: u16 = 4;
@@ -122,6 +127,8 @@ pub(crate) struct Adaptor<P: Poller> {
     /// Descriptors whose send is tried again after a pause.
     retries: Retries<Handle>,
     lent: Rc<LentPool>,
+    gathered: Gathered,
+    carrier: Carrier,
     resident: Resident,
     wakeup: Wakeup,
     signals: Inbox,
@@ -148,9 +155,16 @@ struct Slot {
     pausing: bool,
     /// The reader is a lent receive, the most frequent of all, which needs no look into the table.
     lent: bool,
+    /// It has filled a small buffer, and is given large ones, until it has not needed so many.
+    bulky: u8,
     /// The receive that is awaited, instead of a reader.
     receive: Option<Receive>,
     polls: Few,
+    /// When bytes were last given to the carrier, and what the kernel did not take of them.
+    loaded_on: u64,
+    left: Option<Box<Left>>,
+    /// The shutdowns that wait behind that.
+    held: Few,
     /// How many operations of threads are in flight on this file.
     jobs: usize,
     /// The close that waits for them.
@@ -208,6 +222,8 @@ impl<P: Poller> Adaptor<P> {
             again: Vec::new(),
             retries: Retries::new(),
             resident: Resident::default(),
+            gathered: Gathered::new(),
+            carrier: Carrier::new(),
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -229,9 +245,13 @@ impl<P: Poller> Adaptor<P> {
             reader: None,
             writer: None,
             lent: false,
+            bulky: 0,
             receive: None,
             pausing: false,
             polls: Few::default(),
+            loaded_on: 0,
+            left: None,
+            held: Few::default(),
             jobs: 0,
             closer: None,
         }))
@@ -252,20 +272,6 @@ impl<P: Poller> Adaptor<P> {
         }
     }
 
-    /// A descriptor that somebody tries to send to.
-    #[inline(always)]
-    fn sending_slot(&self, socket: Handle) -> io::Result<&Slot> {
-        self.fork.check()?;
-        let slot = self.slot(socket)?;
-        if slot.writer.is_some() {
-            return Err(Errno::ALREADY.into());
-        }
-        if let Source::Lent(_) = slot.source {
-            return Err(Errno::BADF.into()); // lent for polls only
-        }
-        Ok(slot)
-    }
-
     // --- Ending ------------------------------------------------------------------------------------
 
     /// Takes an operation away from its descriptor.
@@ -278,6 +284,7 @@ impl<P: Poller> Adaptor<P> {
             slot.writer = None;
         } else {
             slot.polls.remove(token);
+            slot.held.remove(token);
         }
         if !P::EDGE {
             // Waiting for less cannot be refused.
@@ -511,7 +518,12 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize> {
-        tcp::unacknowledged_bytes(&self.own_slot(socket)?.source)
+        let unacknowledged = tcp::unacknowledged_bytes(&self.own_slot(socket)?.source)?;
+        Ok(unacknowledged + self.carried_bytes(socket))
+    }
+
+    fn is_carrying(&self, socket: Handle) -> bool {
+        self.slots.get(socket).is_some_and(|slot| slot.is_carrying(&self.carrier))
     }
 
     fn number(&self, handle: Handle) -> Option<i32> {
@@ -557,11 +569,14 @@ impl<P: Poller> Demux for Adaptor<P> {
             && slot.polls.is_empty()
             && slot.jobs == 0
             && !slot.source.is_shared();
-        if !idle {
+        if !idle || self.gathered.is_landing(handle) {
             return Err(Errno::BUSY.into());
         }
         if let Source::Lent(_) = slot.source {
             return Err(Errno::BADF.into());
+        }
+        if let Ok(false) = self.settle(handle) {
+            return Err(Errno::BUSY.into());
         }
         self.slots[handle].shared = true; // it stays open, so it must be taken out of the set
         match self.drop_slot(handle) {
@@ -574,13 +589,11 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn try_send(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
-        let slot = self.sending_slot(socket)?;
-        attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
+        self.carry(socket, bytes)
     }
 
     fn try_send_before_file(&mut self, socket: Handle, bytes: &[u8]) -> io::Result<usize> {
-        let slot = self.sending_slot(socket)?;
-        attempt::send_bytes_before_more(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0))
+        self.send_before_file(socket, bytes)
     }
 
     fn await_receive(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
@@ -621,11 +634,7 @@ impl<P: Poller> Demux for Adaptor<P> {
             Operation::AcceptNumber { .. } => operation.refuse(Errno::OPNOTSUPP),
             Operation::Poll { handle, .. } => self.start_poll(handle, operation),
             Operation::Close { handle } => self.start_close(handle, operation),
-            Operation::Shutdown { socket, how } => {
-                let result = self.slot(socket).and_then(|slot| socket::shutdown(&slot.source, how));
-                let result = result.map(|()| Outcome::Nothing);
-                Submitted::Done(Finished { result, payload: Payload::Nothing })
-            }
+            Operation::Shutdown { socket, how } => self.start_shutdown(socket, how),
             Operation::Open { .. }
             | Operation::Stat { .. }
             | Operation::Read { .. }
@@ -646,13 +655,13 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.fork.check()?;
+        self.hand_over();
         self.resident.forget();
         self.queue_events();
         if !self.again.is_empty() {
             self.runnable.extend(self.again.drain(..));
         }
-        let drained = self.wakeup.was_drained();
-        let busy = drained || !self.finished.is_empty() || !self.runnable.is_empty();
+        let busy = self.wakeup.was_drained() || self.is_busy();
         let timeout = self.retries.shorten(timeout);
         self.poller.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
         if !self.runnable.is_empty() {
@@ -670,6 +679,9 @@ impl<P: Poller> Demux for Adaptor<P> {
         for (token, report) in self.reports.take() {
             self.finish_job(token, report);
         }
+        if self.gathered.is_empty() && self.finished.is_empty() {
+            self.gather();
+        }
         Ok(())
     }
 
@@ -682,58 +694,34 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn next_arrival(&mut self) -> Option<Arrival> {
-        while self.finished.is_empty() {
-            let Some((key, ready)) = self.poller.next_event() else {
-                // The events of this turn are used up; now those who have more to do.
-                if self.runnable.is_empty() {
-                    return None;
-                }
-                match self.run_next() {
-                    None => continue,
-                    arrival => return arrival,
-                }
-            };
-            let handle = Handle::from(KeyData::from_ffi(key));
-            if let Some(slot) = self.slots.get_mut(handle)
-                && let Some(token) = slot.lent_receive_alone()
-                && ready.intersects(READER)
-            {
-                slot.ready |= ready;
-                match slot.receive_lent::<P>(&self.lent) {
-                    Received::Bytes(spare, count) => {
-                        if slot.ready.intersects(READER) {
-                            self.run_again(handle);
-                        }
-                        if self.lent.is_scarce() {
-                            let completion = self.deliver(token, spare, count);
-                            return Some(Arrival::Completion(completion));
-                        }
-                        let result = Ok(Outcome::Lent(self.lent.lend(spare, count)));
-                        let payload = Payload::Nothing;
-                        let completion = Completion { token, more: true, result, payload };
-                        return Some(Arrival::Completion(completion));
-                    }
-                    Received::Nothing => {}
-                    Received::End(result) => {
-                        return Some(Arrival::Completion(self.complete(token, result)));
-                    }
-                }
-            } else if let Some(slot) = self.slots.get_mut(handle)
-                && slot.receives_alone()
-                && ready.intersects(READER)
-            {
-                slot.ready |= ready;
-                if let Some(awaited) = slot.receive_awaited::<P>() {
-                    self.awaited -= 1;
-                    return Some(Arrival::Landed(awaited));
-                }
-            } else if let Some(handle) = self.note(key, ready)
-                && let Some(arrival) = self.run(handle)
-            {
+        if self.fork.is_forked() {
+            return None; // what waits here is the parent's, to be told and to be sent
+        }
+        loop {
+            if let Some(arrival) = self.tell_gathered() {
+                return Some(arrival);
+            }
+            if !self.finished.is_empty() {
+                return self.take_finished();
+            }
+            self.gather();
+            if !self.gathered.is_empty() || !self.finished.is_empty() {
+                continue;
+            }
+            // Now those who want something else, or have more to do.
+            if self.runnable.is_empty() {
+                return None;
+            }
+            if let Some(arrival) = self.run_next() {
                 return Some(arrival);
             }
         }
-        self.take_finished()
+    }
+
+    fn flush(&mut self) {
+        if !self.fork.is_forked() {
+            self.hand_over_early();
+        }
     }
 
     fn waker(&self) -> Waker {
@@ -741,11 +729,12 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn in_flight(&self) -> usize {
-        self.operations.len() + self.awaited
+        self.operations.len() + self.awaited + self.carrier.in_flight()
     }
 
     fn is_busy(&self) -> bool {
-        !self.finished.is_empty() || !self.runnable.is_empty() || !self.again.is_empty()
+        let known = !self.gathered.is_empty() || !self.finished.is_empty();
+        known || !self.runnable.is_empty() || !self.again.is_empty()
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -765,5 +754,12 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.poller.as_fd()
+    }
+}
+
+impl<P: Poller> Drop for Adaptor<P> {
+    /// What is carried has its attempt.
+    fn drop(&mut self) {
+        self.flush();
     }
 }

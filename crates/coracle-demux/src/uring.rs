@@ -37,6 +37,7 @@ use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
 use crate::memory::{Payload, Space};
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
+use crate::quay;
 use crate::resident::Resident;
 use crate::retry::Retries;
 use crate::signal::{self, Inbox};
@@ -470,6 +471,11 @@ impl Demux for Uring {
         Ok(tcp::unacknowledged_bytes(&slot.source)? + carried)
     }
 
+    fn is_carrying(&self, socket: Handle) -> bool {
+        let slot = self.slots.get(socket);
+        slot.is_some_and(|slot| slot.is_carrying(&self.carrier) || slot.failed.is_some())
+    }
+
     fn number(&self, handle: Handle) -> Option<i32> {
         self.slot(handle).ok().map(|slot| slot.source.raw())
     }
@@ -570,7 +576,7 @@ impl Demux for Uring {
         if !self.carrying {
             return attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0));
         }
-        let fits = !bytes.is_empty() && bytes.len() <= carrier::LIMIT_BYTES;
+        let fits = !bytes.is_empty() && bytes.len() <= quay::LIMIT_BYTES;
         if slot.is_carrying(&self.carrier) || !fits || !slot.kind.is_socket() {
             return Ok(0);
         }

@@ -101,6 +101,20 @@ impl Loop {
         self.inner.demux.borrow().unacknowledged_bytes(socket)
     }
 
+    /// Whether there are bytes of a [tried send](Loop::try_send) that the kernel has not taken yet, and that closing
+    /// the socket now might give up; or one has failed, and nobody was told.
+    ///
+    /// ```
+    /// # let lp = coracle_loop::Loop::new()?;
+    /// let (a, b) = lp.socket_pair()?;
+    /// assert!(!lp.is_carrying(a));
+    /// # drop(b);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_carrying(&self, socket: Handle) -> bool {
+        self.inner.demux.borrow().is_carrying(socket)
+    }
+
     /// The number that the operating system has for a descriptor, to be shown to people: `lsof` and `ss` know it.
     /// A simulated one has none, nor has one that is closed.
     ///

@@ -499,7 +499,7 @@ impl Link {
             }
             // Both sides have said everything, and all of ours is with the kernel: closing will do.
             Phase::Closing
-                if sent && state.ended && !state.has_errands() && !lp.features().completions =>
+                if sent && state.ended && !state.has_errands() && !lp.is_carrying(self.socket) =>
             {
                 drop(state);
                 self.finish(lp);

@@ -701,6 +701,10 @@ impl Socket {
         with_caller(|caller| {
             let limit = caller.limit(None);
             let _turn = self.take_turn(caller, WRITING, limit)?;
+            if !caller.lp().is_carrying(self.handle) {
+                self.carried.set(false);
+                return Ok(());
+            }
             // A send of nothing, which goes behind what is carried.
             let send = Operation::Send { socket: self.handle, payload: Payload::from(Vec::new()) };
             self.operate(caller, WRITING, send, limit)?;

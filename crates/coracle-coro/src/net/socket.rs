@@ -3,7 +3,7 @@
 //! It has as many owners as there are `Rc`s of it. The last one closes it, without waiting:
 //!
 //! ```text
-//!   last owner ──► a send of nothing ──► close        where the seam may still have bytes of ours: on io_uring
+//!   last owner ──► a send of nothing ──► close        where the seam still has bytes of ours
 //!        └──────────────────────────────► close       else at once
 //! ```
 
@@ -12,7 +12,7 @@ use crate::scheduler::Scheduler;
 use crate::sleep_until;
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, Backend, Completion, Descriptor, Finished, Handle, Operation, Payload, SocketKind,
+    Address, Completion, Descriptor, Finished, Handle, Operation, Payload, SocketKind,
     SocketOption, Submitted,
 };
 use coracle_loop::{Complete, Loop, Timer};
@@ -175,9 +175,7 @@ impl Socket {
                 "a socket that has other owners (`try_clone`), or that others wait on, cannot be given away",
             ));
         }
-        if self.home()?.backend() == Backend::Uring {
-            self.flush()?;
-        }
+        self.flush()?;
         loop {
             let lp = self.home()?;
             match lp.detach(self.handle) {
@@ -217,8 +215,8 @@ impl Drop for Socket {
 /// Closes a descriptor; if bytes of ours may be with the seam, when they are out.
 pub(super) fn close(lp: &Loop, handle: Handle, carried: bool) {
     let closing = Rc::new(Closing { handle, timer: RefCell::new(None) });
-    if carried && lp.backend() == Backend::Uring {
-        // It goes behind what is carried.
+    if carried && lp.is_carrying(handle) {
+        // It goes behind that.
         let nothing = Operation::Send { socket: handle, payload: Payload::from(Vec::new()) };
         if let Submitted::Pending(_) = lp.submit(nothing, &closing, SENT) {
             let late = Rc::clone(&closing);

@@ -8,10 +8,12 @@ use crate::file::{self, Work};
 use crate::memory::{Memory, Payload};
 use crate::operation::{Finished, Handle, Interest, Operation, Outcome, Submitted, Token};
 use crate::retry;
+use crate::socket;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use slotmap::Key;
 use std::io;
+use std::net::Shutdown;
 use std::sync::Arc;
 
 impl<P: Poller> Adaptor<P> {
@@ -33,7 +35,13 @@ impl<P: Poller> Adaptor<P> {
         if if reading { slot.is_reading() } else { slot.writer.is_some() } {
             return operation.refuse(Errno::ALREADY);
         }
-        let try_first = !reading || (!multishot && slot.ready.intersects(READER));
+        let try_first = match reading {
+            true => !multishot && slot.ready.intersects(READER),
+            false => match self.settle(handle) {
+                Ok(settled) => settled,
+                Err(error) => return operation.refuse(error),
+            },
+        };
         if try_first {
             match self.attempt(handle, &mut operation, false) {
                 Attempt::Done(result) => {
@@ -45,6 +53,22 @@ impl<P: Poller> Adaptor<P> {
             }
         }
         self.enlist(handle, operation)
+    }
+
+    /// Ends a direction at once, unless carried bytes have to go first.
+    pub(super) fn start_shutdown(&mut self, socket: Handle, how: Shutdown) -> Submitted {
+        let operation = Operation::Shutdown { socket, how };
+        if let Err(error) = self.slot(socket) {
+            return operation.refuse(error);
+        }
+        match if how == Shutdown::Read { Ok(true) } else { self.settle(socket) } {
+            Ok(true) => {}
+            Ok(false) => return self.hold_shutdown(socket, operation),
+            Err(error) => return operation.refuse(error),
+        }
+        let result = socket::shutdown(&self.slots[socket].source, how);
+        let result = result.map(|()| Outcome::Nothing);
+        Submitted::Done(Finished { result, payload: Payload::Nothing })
     }
 
     /// Lets an operation wait for its descriptor.
@@ -94,7 +118,8 @@ impl<P: Poller> Adaptor<P> {
         let mut interest = Interest::empty();
         interest.set(Interest::READ, slot.is_reading());
         let is_announced = |token: Token| !retry::is_unannounced(&self.operations[token].operation);
-        interest.set(Interest::WRITE, slot.writer.is_some_and(is_announced));
+        let writing = slot.rest_bytes() > 0 || slot.writer.is_some_and(is_announced);
+        interest.set(Interest::WRITE, writing);
         for token in slot.polls.iter() {
             if let Operation::Poll { interest: wanted, .. } = self.operations[token].operation {
                 interest |= wanted;
@@ -219,13 +244,15 @@ impl<P: Poller> Adaptor<P> {
         if let Err(error) = self.slot(handle) {
             return operation.refuse(error);
         }
+        let _ = self.settle(handle); // what is carried has its attempt
+        self.give_up_rest(handle);
         let slot = &mut self.slots[handle];
         let waiting: Vec<Token> = (slot.reader.take().into_iter())
             .chain(slot.writer.take())
             .chain(slot.polls.take())
+            .chain(slot.held.take())
             .collect();
         let jobs = slot.jobs;
-        let awaited = slot.receive.is_some();
         for &token in &waiting {
             self.finish(token, Err(Errno::CANCELED.into()));
         }
@@ -241,7 +268,8 @@ impl<P: Poller> Adaptor<P> {
             return Submitted::Pending(token);
         }
         self.drop_slot(handle);
-        if waiting.is_empty() && !awaited {
+        // What concerns it may be among what is to be told: ended receives, too.
+        if self.gathered.is_empty() && self.finished.is_empty() {
             let payload = Payload::Nothing;
             return Submitted::Done(Finished { result: Ok(Outcome::Nothing), payload });
         }

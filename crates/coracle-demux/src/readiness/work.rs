@@ -99,8 +99,14 @@ impl<P: Poller> Adaptor<P> {
     #[inline]
     pub(super) fn run(&mut self, handle: Handle) -> Option<Arrival> {
         let slot = self.slots.get(handle)?;
+        if slot.left.is_some() && slot.ready.intersects(WRITER) {
+            self.send_rest(handle);
+        }
+        let slot = self.slots.get(handle)?;
         let reader = slot.reader.filter(|_| slot.ready.intersects(READER));
-        let writer = slot.writer.filter(|_| slot.ready.intersects(WRITER) && !slot.pausing);
+        let may_write = slot.ready.intersects(WRITER) && !slot.pausing && slot.left.is_none();
+        let writer = slot.writer.filter(|_| may_write);
+        let held = !slot.held.is_empty();
         let received = match reader {
             Some(token) if slot.lent => {
                 self.run_receive_lent(handle, token).map(Arrival::Completion)
@@ -109,19 +115,24 @@ impl<P: Poller> Adaptor<P> {
             None => self.run_receive_awaited(handle).map(Arrival::Landed),
         };
         if received.is_some() {
-            if writer.is_some() {
+            if writer.is_some() || held {
                 self.enqueue(handle);
             }
             return received;
         }
-        writer.and_then(|token| self.run_operation(handle, token)).map(Arrival::Completion)
+        let sent = writer.and_then(|token| self.run_operation(handle, token));
+        if held {
+            self.shut_down_held(handle);
+        }
+        sent.map(Arrival::Completion)
     }
 
     /// Receives for who awaits it.
     fn run_receive_awaited(&mut self, handle: Handle) -> Option<Awaited> {
         let slot = self.slots.get_mut(handle).filter(|slot| slot.ready.intersects(READER))?;
-        let awaited = slot.receive_awaited::<P>()?;
+        let (awaited, landed) = slot.receive_awaited::<P>()?;
         self.awaited -= 1;
+        awaited.land(landed);
         Some(awaited)
     }
 
@@ -130,6 +141,7 @@ impl<P: Poller> Adaptor<P> {
         let slot = &mut self.slots[handle];
         match slot.receive_lent::<P>(&self.lent) {
             Received::Bytes(spare, count) => {
+                slot.note_large(count);
                 if slot.ready.intersects(READER) {
                     self.run_again(handle);
                 }
@@ -253,15 +265,6 @@ pub(super) enum Received {
 }
 
 impl Slot {
-    /// The lent receive in flight, if nothing else waits for this descriptor: the most frequent state of all.
-    #[inline]
-    pub(super) fn lent_receive_alone(&self) -> Option<Token> {
-        if !self.lent || self.writer.is_some() || !self.polls.is_empty() {
-            return None;
-        }
-        self.reader
-    }
-
     /// Whether a receive cannot but wait, and nothing has to be done for it but to note it.
     #[inline]
     pub(super) fn must_wait<P: Poller>(&self) -> bool {
@@ -279,15 +282,9 @@ impl Slot {
         self.reader.is_some() || self.receive.is_some()
     }
 
-    /// Whether an awaited receive is in flight, and nothing else waits for this descriptor.
-    #[inline]
-    pub(super) fn receives_alone(&self) -> bool {
-        self.receive.is_some() && self.writer.is_none() && self.polls.is_empty()
-    }
-
-    /// Receives for who awaits it. If that comes to something, it has landed, and the receive is over.
+    /// Receives for who awaits it. If that comes to something, the receive is over; it is still to land.
     #[inline(always)]
-    pub(super) fn receive_awaited<P: Poller>(&mut self) -> Option<Awaited> {
+    pub(super) fn receive_awaited<P: Poller>(&mut self) -> Option<(Awaited, Landed)> {
         let receive = self.receive.as_ref()?;
         let mut space = receive.take_space();
         let landed = match attempt::receive(self.source.as_fd(), self.kind, space.as_mut_slice()) {
@@ -302,9 +299,7 @@ impl Slot {
                 return None;
             }
         };
-        let awaited = self.receive.take()?.into_awaited();
-        awaited.land(landed);
-        Some(awaited)
+        Some((self.receive.take()?.into_awaited(), landed))
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Small sends that the seam carries for callers who keep their bytes.
 //!
-//! `try_send` copies the bytes to the quay and queues a request; the caller goes on at once, as after send(2),
-//! and is never told. The request must not wait and must not report success, so when the kernel has been
+//! `try_send` copies the bytes to the [quay](Quay) and queues a request; the caller goes on at once, as after
+//! send(2), and is never told. The request must not wait and must not report success, so when the kernel has been
 //! entered every one of them is over: those that said nothing went through, and the quay is empty again. That
 //! costs no completion and no bookkeeping for the usual case, in which a small send fits.
 //!
@@ -14,20 +14,14 @@
 
 use super::start::send_entry;
 use super::{CARRIED, Slot, Stage, Uring};
-use crate::memory::copy_short;
 use crate::operation::Handle;
+use crate::quay::{Load, Quay};
 use io_uring::types::Fd;
 use io_uring::{cqueue, squeue};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::num::NonZeroU32;
-
-/// How much one send carries. Larger ones are worth an operation of their own.
-pub(super) const LIMIT_BYTES: usize = 4096;
-
-/// How much waits for one entry into the kernel; beyond that it is entered early. It stays in the cache.
-const QUAY_BYTES: usize = 64 << 10;
 
 /// Marks the `user_data` of a rest; without it, below [`CARRIED`], it is the index of a load.
 const REST: u64 = 1 << 31;
@@ -48,22 +42,9 @@ impl RestIndex {
 
 /// The sends that the next entry into the kernel hands over, and the rests of earlier ones.
 pub(super) struct Carrier {
-    /// Never grows: the kernel knows addresses in it.
-    quay: Box<[u8]>,
-    used: usize,
-    loads: Vec<Load>,
+    quay: Quay,
     rests: Vec<Rest>,
     free: Vec<u32>,
-    /// How often the quay was emptied. A slot that was loaded at this number has a load on it.
-    voyage: u64,
-}
-
-/// One send, as bytes on the quay.
-#[derive(Clone, Copy)]
-struct Load {
-    socket: Handle,
-    start: u32,
-    len: u32,
 }
 
 /// What the kernel did not take at once.
@@ -75,27 +56,19 @@ struct Rest {
 
 impl Carrier {
     pub(super) fn new() -> Carrier {
-        let quay = vec![0; QUAY_BYTES].into_boxed_slice();
-        let (loads, rests, free) = (Vec::new(), Vec::new(), Vec::new());
-        Carrier { quay, used: 0, loads, rests, free, voyage: 1 }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.loads.is_empty()
+        Carrier { quay: Quay::new(), rests: Vec::new(), free: Vec::new() }
     }
 
     /// How many sends are not over.
     pub(super) fn in_flight(&self) -> usize {
-        self.loads.len() + self.rests.len() - self.free.len()
+        self.quay.loads().len() + self.rests.len() - self.free.len()
     }
 
     /// How many bytes of a socket the kernel has not taken.
     pub(super) fn bytes_of(&self, socket: Handle) -> usize {
-        let loads = self.loads.iter().filter(|load| load.socket == socket);
         let rests =
             self.rests.iter().filter(|rest| rest.socket == socket && !rest.bytes.is_empty());
-        loads.map(|load| load.len as usize).sum::<usize>()
-            + rests.map(|rest| rest.bytes.len() - rest.sent).sum::<usize>()
+        self.quay.bytes_of(socket) + rests.map(|rest| rest.bytes.len() - rest.sent).sum::<usize>()
     }
 
     /// Copies `bytes` and makes the request that sends them, if there is room.
@@ -106,11 +79,8 @@ impl Carrier {
         fd: RawFd,
         bytes: &[u8],
     ) -> Option<squeue::Entry> {
-        let (start, index) = (self.used, self.loads.len());
-        let copy = self.quay.get_mut(start..start + bytes.len())?;
-        copy_short(copy, bytes);
-        self.used = start + bytes.len();
-        self.loads.push(Load { socket, start: start as u32, len: bytes.len() as u32 });
+        let index = self.quay.loads().len();
+        let copy = self.quay.load(socket, bytes)?;
         // WAITALL makes a short send a failure, DONTWAIT keeps the kernel from waiting for room: together, only
         // what went through whole is silent.
         let flags = SendFlags::DONTWAIT | SendFlags::from_bits_retain(MSG_WAITALL);
@@ -120,22 +90,12 @@ impl Carrier {
 
     /// Undoes the last [`load`](Carrier::load), whose request was not queued.
     pub(super) fn take_back(&mut self) {
-        if let Some(load) = self.loads.pop() {
-            self.used = load.start as usize;
-        }
-    }
-
-    /// All sends on the quay are over.
-    #[inline]
-    fn empty_the_quay(&mut self) {
-        self.voyage += 1;
-        self.used = 0;
-        self.loads.clear();
+        self.quay.take_back();
     }
 
     /// Keeps what is left of a load after `sent` bytes, at an address that stays.
     fn keep_rest(&mut self, load: Load, sent: usize) -> u32 {
-        let bytes = self.quay[load.start as usize..][sent..load.len as usize].to_vec();
+        let bytes = self.quay.bytes(&load)[sent..].to_vec();
         let rest = Rest { socket: load.socket, sent: 0, bytes };
         match self.free.pop() {
             Some(index) => {
@@ -163,12 +123,12 @@ impl Slot {
     /// Whether bytes are on the quay, which the kernel has not seen.
     #[inline]
     pub(super) fn is_loaded(&self, carrier: &Carrier) -> bool {
-        self.loaded_on == carrier.voyage
+        self.loaded_on == carrier.quay.voyage()
     }
 
     #[inline]
     pub(super) fn note_load(&mut self, carrier: &Carrier) {
-        self.loaded_on = carrier.voyage;
+        self.loaded_on = carrier.quay.voyage();
     }
 }
 
@@ -176,7 +136,7 @@ impl Uring {
     /// Looks what became of the carried sends, after the kernel was entered.
     pub(super) fn settle(&mut self) {
         self.collect();
-        if self.carrier.is_empty() || !self.ring.submission().is_empty() {
+        if self.carrier.quay.is_empty() || !self.ring.submission().is_empty() {
             return; // nothing was carried, or the kernel did not take all of it yet
         }
         while self.ring.submission().cq_overflow() {
@@ -187,7 +147,7 @@ impl Uring {
             self.collect();
         }
         if self.failed.is_empty() && self.behind.is_empty() {
-            self.carrier.empty_the_quay();
+            self.carrier.quay.empty();
         } else {
             self.settle_failed();
         }
@@ -200,7 +160,7 @@ impl Uring {
         for entry in std::mem::take(&mut self.failed) {
             rests.extend(self.load_failed(&entry));
         }
-        self.carrier.empty_the_quay();
+        self.carrier.quay.empty();
         rests.into_iter().for_each(|index| self.send_rest(index));
         for socket in std::mem::take(&mut self.behind) {
             self.release(socket);
@@ -209,7 +169,7 @@ impl Uring {
 
     /// A carried send did not go through: keeps its rest, unless there is no hope.
     fn load_failed(&mut self, entry: &cqueue::Entry) -> Option<u32> {
-        let load = self.carrier.loads[entry.user_data() as usize];
+        let load = self.carrier.quay.loads()[entry.user_data() as usize];
         let slot = self.slots.get_mut(load.socket)?;
         let sent = match super::end::decode(entry.result()) {
             Ok(count) => count as usize,
@@ -219,7 +179,7 @@ impl Uring {
                 return None;
             }
         };
-        if slot.closer.is_some() || sent >= load.len as usize {
+        if slot.closer.is_some() || sent >= load.len() {
             return None; // it is being closed, and the peer does not read
         }
         let index = self.carrier.keep_rest(load, sent);

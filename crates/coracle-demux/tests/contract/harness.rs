@@ -124,6 +124,11 @@ impl Harness {
         }
     }
 
+    /// Keeps a completion for whoever asks for it.
+    pub(crate) fn keep(&mut self, completion: Completion) {
+        self.kept.push_back(completion);
+    }
+
     /// What comes next, a completion or a landing.
     pub(crate) fn next_arrival(&mut self) -> Arrival {
         let deadline = Instant::now() + PATIENCE;

@@ -4,7 +4,8 @@
 
 use crate::harness::{Harness, Submission, errno};
 use coracle_demux::{
-    Arrival, Awaited, Backend, Handle, Interest, Landed, Landing, Memory, Operation, Outcome, Space,
+    Arrival, Awaited, Backend, Handle, Interest, Landed, Landing, Memory, Operation, Outcome,
+    Space, Token,
 };
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -295,6 +296,84 @@ pub(crate) fn rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space(h: 
         _ => 0,
     };
     h.receive_exactly(a, before + rest);
+}
+
+/// Connections with a receive in flight, for each of which a byte is there; one has been told, at least.
+fn told_of_one(h: &mut Harness) -> Vec<(Handle, Lender, Started)> {
+    let mut crowd = Vec::new();
+    for _ in 0..80 {
+        let (a, b) = used_connection(h);
+        let mut lender = Lender::new(8);
+        let started = waiting(h, b, &mut lender);
+        crowd.push((a, b, lender, started));
+    }
+    for (index, (a, ..)) in crowd.iter().enumerate() {
+        h.send_all(*a, &[index as u8]);
+    }
+    match h.next_arrival() {
+        Arrival::Landed(awaited) => awaited.go_on(),
+        Arrival::Completion(completion) => h.keep(completion),
+    }
+    crowd.into_iter().map(|(_, b, lender, started)| (b, lender, started)).collect()
+}
+
+impl Lender {
+    /// What has landed, or lands next of all. `not_before`: what must not end before that.
+    fn landed(&self, h: &mut Harness, not_before: Option<Token>) -> io::Result<usize> {
+        loop {
+            match self.place().landing.take() {
+                Landed::Count(count) => return Ok(count),
+                Landed::Failed(code) => return Err(io::Error::from_raw_os_error(code)),
+                Landed::Nothing => {}
+            }
+            match h.next_arrival() {
+                Arrival::Landed(awaited) => awaited.go_on(),
+                Arrival::Completion(completion) => {
+                    assert_ne!(Some(completion.token), not_before, "it ended before");
+                    h.keep(completion);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn rule_04_cancel_of_all_others_in_a_turn_loses_nothing_that_lands(h: &mut Harness) {
+    let crowd = told_of_one(h);
+    crowd.iter().for_each(|(b, _, started)| started.cancel(h, *b));
+    for (index, (b, lender, started)) in crowd.into_iter().enumerate() {
+        let received = match started {
+            Started::Awaited => lender.landed(h, None),
+            submitted @ Started::Submitted(_) => lender.finish(h, submitted),
+        };
+        match received {
+            Ok(count) => assert_eq!((count, lender.bytes[0]), (1, index as u8)),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+                assert_eq!(h.receive_exactly(b, 1), [index as u8]);
+            }
+        }
+    }
+}
+
+pub(crate) fn rule_05_close_of_all_others_in_a_turn_comes_after_their_landing(h: &mut Harness) {
+    let crowd = told_of_one(h);
+    let submit_close = |(b, lender, started)| {
+        let close = h.submit(Operation::Close { handle: b });
+        (lender, started, close)
+    };
+    let closing: Vec<(Lender, Started, Submission)> = crowd.into_iter().map(submit_close).collect();
+    for (lender, started, close) in closing {
+        let ended = match (started, &close) {
+            (Started::Awaited, Submission::Pending(close)) => lender.landed(h, Some(*close)),
+            (Started::Awaited, Submission::Done(_)) => match lender.place().landing.take() {
+                Landed::Count(count) => Ok(count),
+                other => panic!("it was closed before that landed: {other:?}"),
+            },
+            (submitted, _) => lender.finish(h, submitted),
+        };
+        assert!(matches!(ended, Ok(1)) || errno(ended) == Errno::CANCELED.raw_os_error());
+        h.finish(close).result.unwrap();
+    }
 }
 
 // --- Sockets of others -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ mod polling;
 mod receiving;
 mod sending;
 mod sockets;
+mod together;
 mod waiting;
 mod world;
 
@@ -61,6 +62,7 @@ suite! {
         rule_11_stat_tells_the_size,
     }
     lending::{
+        rule_04_cancel_of_all_others_in_a_turn_loses_nothing_that_lands,
         rule_04_cancelled_receive_into_lent_space_loses_nothing,
         rule_04_cancelled_receive_leaves_lent_space_alone,
         rule_04_end_of_everything_leaves_lent_space_alone,
@@ -69,6 +71,7 @@ suite! {
         rule_05_number_of_a_reclaimed_socket_is_used_again,
         rule_05_reclaim_ends_a_receive_of_a_lent_socket,
         rule_05_reclaimed_receive_loses_nothing,
+        rule_05_close_of_all_others_in_a_turn_comes_after_their_landing,
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_06_socket_that_is_lent_receives_and_stays_blocking,
@@ -113,6 +116,8 @@ suite! {
         rule_07_tried_sends_keep_their_place,
         rule_07_tried_sends_to_a_slow_reader_lose_nothing,
         rule_07_many_tried_sends_in_one_turn,
+        rule_07_shutdowns_come_after_what_a_tried_send_left,
+        rule_04_cancelled_shutdown_leaves_what_a_tried_send_left,
         rule_05_close_after_a_tried_send_delivers_or_gives_up,
         rule_05_close_gives_up_what_a_tried_send_left,
         rule_05_close_does_not_wait_for_what_a_tried_send_left,
@@ -132,6 +137,11 @@ suite! {
         datagram_too_long_is_marked_truncated,
         descriptors_travel_with_messages,
         send_to_a_full_unix_datagram_socket_waits_without_spinning,
+    }
+    together::{
+        rule_04_cancel_of_all_others_in_a_turn_loses_no_byte,
+        rule_05_close_of_all_others_in_a_turn_comes_last,
+        rule_07_answers_of_a_turn_reach_everybody,
     }
     waiting::{
         b4_wake_from_another_thread_ends_a_wait,

@@ -1,7 +1,7 @@
 //! Sending: statements 2, 4 and 7.
 
 use crate::harness::{Harness, Submission, count, errno};
-use coracle_demux::{Memory, Operation, Outcome, Payload};
+use coracle_demux::{Handle, Memory, Operation, Outcome, Payload};
 use rustix::io::Errno;
 
 pub(crate) fn d5_send_to_a_closed_peer_is_an_error_and_not_a_signal(h: &mut Harness) {
@@ -247,18 +247,68 @@ pub(crate) fn rule_05_close_after_a_tried_send_delivers_or_gives_up(h: &mut Harn
     h.close(a); // would hang
 }
 
-/// What the peer has no room for is given up by a close, and so is whoever waits behind it.
-pub(crate) fn rule_05_close_gives_up_what_a_tried_send_left(h: &mut Harness) {
-    let (a, b) = h.connection();
-    let mut sent = 0;
-    let mut refused = 0;
+/// Tries to send until there is no room, and nothing changes that; how much was taken.
+fn fill_by_tries(h: &mut Harness, a: Handle) -> usize {
+    let (mut sent, mut refused) = (0, 0);
     while refused < 2 {
         let tried = h.demux.try_send(a, &[b'x'; 4096]).unwrap();
         sent += tried;
         refused = if tried == 0 { refused + 1 } else { 0 };
-        h.settle();
+        if tried == 0 {
+            h.settle()
+        } else {
+            h.look()
+        };
         assert!(sent < 64 << 20, "the socket never fills");
     }
+    sent
+}
+
+/// Whoever ends a direction waits until everything that was taken is out, however many they are.
+pub(crate) fn rule_07_shutdowns_come_after_what_a_tried_send_left(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let sent = fill_by_tries(h, a);
+    let nothing = h.submit(Operation::Send { socket: a, payload: Payload::from(Vec::new()) });
+    let how = std::net::Shutdown::Write;
+    let first = h.submit(Operation::Shutdown { socket: a, how });
+    let second = h.submit(Operation::Shutdown { socket: a, how });
+    assert_eq!(h.receive_exactly(b, sent), vec![b'x'; sent]);
+    assert_eq!(h.receive(b, 1).unwrap(), b"");
+    let nothing = h.finish(nothing).result; // in whatever order it and they were done
+    assert!(
+        matches!(nothing, Ok(Outcome::Count(0))) || errno(nothing) == Errno::PIPE.raw_os_error()
+    );
+    h.finish(first).result.unwrap();
+    h.finish(second).result.unwrap();
+    assert!(!h.demux.is_carrying(a));
+}
+
+/// What was taken is lost neither to a shutdown that is cancelled nor to one whose peer is gone.
+pub(crate) fn rule_04_cancelled_shutdown_leaves_what_a_tried_send_left(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let sent = fill_by_tries(h, a);
+    let how = std::net::Shutdown::Write;
+    if let Submission::Pending(shutdown) = h.submit(Operation::Shutdown { socket: a, how }) {
+        h.demux.cancel(shutdown);
+        let ended = h.next_of(shutdown).result;
+        assert_eq!(errno(ended), Errno::CANCELED.raw_os_error());
+        assert_eq!(h.receive_exactly(b, sent), vec![b'x'; sent]);
+        h.send_all(a, b"and on");
+        assert_eq!(h.receive_exactly(b, 6), b"and on");
+    }
+    let (a, b) = h.connection();
+    fill_by_tries(h, a);
+    let shutdown = h.submit(Operation::Shutdown { socket: a, how });
+    h.close(b); // with unread bytes: a reset
+    let ended = h.finish(shutdown).result; // would hang
+    assert!(ended.is_ok() || !h.demux.is_carrying(a), "told: {ended:?}");
+    h.close(a);
+}
+
+/// What the peer has no room for is given up by a close, and so is whoever waits behind it.
+pub(crate) fn rule_05_close_gives_up_what_a_tried_send_left(h: &mut Harness) {
+    let (a, b) = h.connection();
+    let sent = fill_by_tries(h, a);
     let how = std::net::Shutdown::Write;
     let shutdown = h.submit(Operation::Shutdown { socket: a, how });
     let close = h.submit(Operation::Close { handle: a });
