@@ -208,8 +208,8 @@ pub trait Demux {
     /// Of a Unix socket it is the memory that they need.
     fn unacknowledged_bytes(&self, socket: Handle) -> io::Result<usize>;
 
-    /// Whether the seam has bytes of a [tried send](Demux::try_send) that the kernel has not taken yet, which a `Close`
-    /// now might give up; or knows of a failure of one that nobody was told.
+    /// Whether the seam has bytes of a [tried send](Demux::try_send) that the kernel has not taken yet, which a
+    /// `Close` now might give up; or knows of a failure of one that nobody was told.
     fn is_carrying(&self, _socket: Handle) -> bool {
         false
     }
@@ -272,7 +272,8 @@ pub trait Demux {
     /// "Sent" means what it means to send(2): the kernel has them, or the seam has copied them and hands them over
     /// with the next batch, when the turn is over. Sends and a `Shutdown` that are submitted later come later. A
     /// failure is told to the next sender. `Close` gives bytes up that the peer has no room for; who wants to be
-    /// sure waits for a `Shutdown` first, if the seam [has any](Demux::is_carrying). `Ok(0)` when nothing can be sent now, or the backend does not try.
+    /// sure waits for a `Shutdown` first, if the seam [has any](Demux::is_carrying). `Ok(0)` when nothing can be
+    /// sent now, or the backend does not try.
     ///
     /// # Errors
     /// As [`Operation::Send`].

@@ -101,8 +101,8 @@ impl Loop {
         self.inner.demux.borrow().unacknowledged_bytes(socket)
     }
 
-    /// Whether there are bytes of a [tried send](Loop::try_send) that the kernel has not taken yet, and that closing
-    /// the socket now might give up; or one has failed, and nobody was told.
+    /// Whether there are bytes of a [tried send](Loop::try_send) that the kernel has not taken yet, and that
+    /// closing the socket now might give up; or one has failed, and nobody was told.
     ///
     /// ```
     /// # let lp = coracle_loop::Loop::new()?;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Whoever sends something else, ends a direction or closes has the quay handed over first. Who sends waits behind
-//! a rest, and who ends a direction behind that; a close gives the rest up. Why one after the other is cheaper than each at its time: [`gather`](super::gather).
+//! a rest, and who ends a direction behind that; a close gives the rest up. Why one after the other is cheaper than
+//! each at its time: [`gather`](super::gather).
 
 use super::{Adaptor, InFlight, Poller, Slot, WRITER};
 use crate::attempt;
