@@ -5,9 +5,9 @@
 //!                                              └──► short, EAGAIN: the rest waits in its slot until there is room
 //! ```
 //!
-//! Whoever sends something else, ends a direction or closes has the quay handed over first. Who sends waits behind
-//! a rest, and who ends a direction behind that; a close gives the rest up. Why one after the other is cheaper than
-//! each at its time: [`gather`](super::gather).
+//! Whoever sends something else, ends a direction or closes has the quay handed over first. Who sends waits
+//! behind a rest, and who ends a direction behind that; a close gives the rest up. Why one after the other is
+//! cheaper than each at its time: [`gather`](super::gather).
 
 use super::{Adaptor, InFlight, Poller, Slot, WRITER};
 use crate::attempt;
