@@ -1,7 +1,7 @@
 //! Row B, second half: the loop and the process around it. Interruptions, forks, other loops.
 
 use crate::harness::{Harness, describe, errno, is_child, run_until, send_signal};
-use crate::process::{Interrupter, fork};
+use crate::process::{Interrupter, await_copy, end_copy, fork, fork_here};
 use coracle_loop::demux::{Completion, Interest, Operation, Outcome, SocketKind, Submitted};
 use coracle_loop::{Loop, Trigger};
 use rustix::event::{PollFd, PollFlags};
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use rustix::time::Timespec;
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::rc::Rc;
 use std::thread;
@@ -83,6 +83,39 @@ pub(crate) fn b8_stopped_and_continued_process_goes_on(h: &Harness) {
 }
 
 // --- B9: forks -----------------------------------------------------------------------------------------
+
+/// What a callback has tried to send before another forks leaves once, though the copy ends the turn, too.
+pub(crate) fn b9_copy_sends_nothing_of_what_is_carried(h: &Harness) {
+    h.succeed_in_child(|| {
+        let lp = h.builder().build().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = lp.adopt(listener.accept().unwrap().0).unwrap();
+        let copy = Rc::new(Cell::new(None));
+        let told = Rc::clone(&copy);
+        lp.operate(Operation::Receive { socket, space: vec![0; 1].into() }, move |lp, _| {
+            let sent = lp.try_send(socket, b"once").unwrap();
+            assert_eq!(sent, 4);
+            told.set(Some(fork_here()));
+        });
+        client.write_all(b"!").unwrap();
+        while copy.get().is_none() {
+            if let Err(error) = lp.run_once() {
+                assert_eq!(error.raw_os_error(), Some(Errno::OWNERDEAD.raw_os_error()));
+            }
+        }
+        let Some(Some(pid)) = copy.get() else {
+            let _ = lp.run_ready(); // whatever is left of the turn, and the next
+            end_copy();
+        };
+        await_copy(pid);
+        lp.operate(Operation::Shutdown { socket, how: Shutdown::Write }, |lp, _| lp.stop());
+        lp.run().unwrap();
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).unwrap();
+        assert_eq!(received, b"once");
+    });
+}
 
 pub(crate) fn b9_loop_of_a_forked_parent_is_refused_and_left_alone(h: &Harness) {
     h.succeed_in_child(|| {

@@ -204,6 +204,7 @@ suite! {
         embedding::{
             b8_interrupted_calls_change_nothing,
             b8_stopped_and_continued_process_goes_on,
+            b9_copy_sends_nothing_of_what_is_carried,
             b9_loop_of_a_forked_parent_is_refused_and_left_alone,
         }
         pool::{

@@ -27,6 +27,31 @@ pub(crate) fn fork(child: impl FnOnce() -> bool) -> i32 {
     }
 }
 
+/// Goes on in a copy of this process, too: the number of the copy, none there. As [`fork`].
+pub(crate) fn fork_here() -> Option<i32> {
+    assert!(crate::harness::is_child(), "the test runner itself must not be forked");
+    // SAFETY: as in `fork`.
+    match unsafe { libc::fork() } {
+        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+        0 => None,
+        pid => Some(pid),
+    }
+}
+
+/// Ends a copy at once, without running what belongs to the original.
+pub(crate) fn end_copy() -> ! {
+    // SAFETY: it ends the process, and touches nothing.
+    unsafe { libc::_exit(0) }
+}
+
+/// Waits for the end of a copy.
+pub(crate) fn await_copy(pid: i32) {
+    let mut status = 0;
+    // SAFETY: `status` is a place for the answer, and the copy is a child of ours.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the copy failed");
+}
+
 /// Sends `signal` to the calling thread again and again, from another one, until that is dropped.
 pub(crate) struct Interrupter {
     stop: std::sync::mpsc::Sender<()>,
