@@ -48,7 +48,7 @@
 //! waiting read return the end of the stream. A write to a peer who is gone is `EPIPE`, and never a signal. A
 //! cancelled coroutine is told `ECANCELED`; an operation that had done something by then is delivered first.
 //!
-//! On io_uring a small write is done when the loop has it: a failure may be told to the next, and if the loop
+//! A small write over TCP is done when the loop has it: a failure may be told to the next, and if the loop
 //! itself goes while the peer has no room, it is lost. `shutdown` waits until everything is out.
 
 mod accept;

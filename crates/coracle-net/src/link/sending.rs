@@ -303,7 +303,7 @@ impl Link {
         }
     }
 
-    /// More waits than may. That alone does not make the peer slow: on io_uring the kernel has not been asked yet
+    /// More waits than may. That alone does not make the peer slow: the kernel may not have been asked yet
     /// to take what was written in this turn. If it does not take all it is offered, a moment and a turn later,
     /// the peer is.
     #[cold]
