@@ -9,13 +9,13 @@
 //!                 ▼                   ▼
 //!              waiting: reader / writer / polls of the descriptor
 //!                 │
-//!   wait ──► events ──► next() ──► gather, attempt ──► Completion
+//!   wait ──► events ──► gather ──► next() ──► attempt ──► Completion
 //! ```
 //!
-//! Work is done in `next`: small receives [some dozens at a time](gather), everything else one completion at a
-//! time, never when the batch of events is read: so an operation that an earlier callback of the batch cancelled
-//! or whose descriptor it closed is simply not there any more. Small sends are [carried](carrier) to the end of
-//! the turn.
+//! Small receives are done [some dozens at a time](gather), and small sends are [carried](carrier) to the end of
+//! the turn. Everything else is done in `next`, one completion at a time, never when the batch of events is read:
+//! so an operation that an earlier callback of the batch cancelled or whose descriptor it closed is simply not
+//! there any more.
 //!
 //! With edges (epoll) the kernel says a thing once, so the adaptor remembers in [`Slot::ready`] what has
 //! not been used up: a receive that filled its space leaves `READ` there, one that came back short has
