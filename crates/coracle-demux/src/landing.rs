@@ -158,8 +158,8 @@ impl Receive {
 }
 
 /// One line of [`Demux::describe`](crate::Demux::describe).
-pub(crate) fn describe(fd: i32, out: &mut dyn fmt::Write) -> fmt::Result {
-    writeln!(out, "awaited: receive on descriptor {fd}")
+pub(crate) fn describe(what: &str, fd: i32, out: &mut dyn fmt::Write) -> fmt::Result {
+    writeln!(out, "awaited: {what} on descriptor {fd}")
 }
 
 /// How a failure lands.

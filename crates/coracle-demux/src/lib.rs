@@ -237,6 +237,16 @@ pub trait Demux {
     /// returns the kernel watches the descriptor no more on behalf of this handle.
     fn reclaim(&mut self, handle: Handle);
 
+    /// Has the kernel look whether the number of a lent descriptor is still the one that was lent, and tell anew
+    /// what it is ready for. Where the kernel looks a number up for each request, there is nothing to do.
+    ///
+    /// # Errors
+    /// It is not: it was closed, and may be somebody else's by now.
+    #[inline]
+    fn confirm(&mut self, _handle: Handle) -> io::Result<()> {
+        Ok(())
+    }
+
     /// As [`reclaim`](Demux::reclaim), for a number that was closed by others meanwhile: it may be another
     /// descriptor by now, one of this demultiplexer even, whose registration stays as it is.
     fn abandon(&mut self, handle: Handle) {
@@ -260,6 +270,15 @@ pub trait Demux {
     /// and then nothing was done: an `Operation::Receive` is to be [submitted](Demux::submit).
     #[inline]
     fn await_receive(&mut self, _socket: Handle, _space: Space, _awaited: Awaited) -> bool {
+        false
+    }
+
+    /// Has a coroutine's bytes sent together with what others send in this turn: as many as there is room for when
+    /// the turn is over, 0 if there is none, and so many land where it is [awaited](Awaited). Only for
+    /// [lent](Demux::lend) sockets, whose owners count on it that the kernel has what was sent. False if nothing
+    /// is gained by it, and then nothing was done.
+    #[inline]
+    fn await_send(&mut self, _socket: Handle, _bytes: Memory, _awaited: Awaited) -> bool {
         false
     }
 

@@ -39,7 +39,7 @@ use crate::fork::ForkGuard;
 use crate::landing::{self, Arrival, Awaited, Landed, Receive};
 use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
-use crate::memory::{Payload, Space};
+use crate::memory::{Memory, Payload, Space};
 use crate::operation::{
     Completion, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
@@ -201,6 +201,7 @@ impl<P: Poller> Adaptor<P> {
             self.finish(token, Err(Errno::CANCELED.into()));
         }
         self.cancel_receive(handle);
+        self.cancel_due(handle);
     }
 
     pub(crate) fn open(mut poller: P, settings: &Settings) -> io::Result<Adaptor<P>> {
@@ -553,6 +554,18 @@ impl<P: Poller> Demux for Adaptor<P> {
         }
     }
 
+    fn confirm(&mut self, handle: Handle) -> io::Result<()> {
+        self.own_slot(handle)?;
+        let slot = &mut self.slots[handle];
+        if slot.added {
+            slot.ready = Readiness::empty(); // what is true still is told again
+            return self.watch(handle, true);
+        }
+        self.poller.add(slot.source.as_fd(), handle.data().as_ffi())?;
+        slot.added = true;
+        self.watch(handle, false)
+    }
+
     fn abandon(&mut self, handle: Handle) {
         self.cancel_lent(handle);
         if let Some(slot) = self.slots.remove(handle)
@@ -606,6 +619,11 @@ impl<P: Poller> Demux for Adaptor<P> {
         slot.receive = Some(Receive::new(space, awaited));
         self.awaited += 1;
         true
+    }
+
+    #[inline]
+    fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
+        self.carry_awaited(socket, bytes, awaited)
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
@@ -734,7 +752,7 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     fn is_busy(&self) -> bool {
         let known = !self.gathered.is_empty() || !self.finished.is_empty();
-        known || !self.runnable.is_empty() || !self.again.is_empty()
+        known || self.carrier.is_awaited() || !self.runnable.is_empty() || !self.again.is_empty()
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -747,7 +765,10 @@ impl<P: Poller> Demux for Adaptor<P> {
             in_flight.operation.describe(token, fd, out)?;
         }
         for slot in self.slots.values().filter(|slot| slot.receive.is_some()) {
-            landing::describe(slot.source.raw(), out)?;
+            landing::describe("receive", slot.source.raw(), out)?;
+        }
+        for slot in self.carrier.awaited().filter_map(|socket| self.slots.get(socket)) {
+            landing::describe("send", slot.source.raw(), out)?;
         }
         Ok(())
     }
@@ -758,8 +779,9 @@ impl<P: Poller> Demux for Adaptor<P> {
 }
 
 impl<P: Poller> Drop for Adaptor<P> {
-    /// What is carried has its attempt.
+    /// What is carried has its attempt. Who awaits a send is told no more, and may be gone.
     fn drop(&mut self) {
+        self.carrier.forget_awaited();
         self.flush();
     }
 }

@@ -715,7 +715,7 @@ impl Demux for Uring {
             in_flight.operation.describe(token, fd, out)?;
         }
         for slot in self.slots.values().filter(|slot| slot.receive.is_some()) {
-            landing::describe(slot.source.raw(), out)?;
+            landing::describe("receive", slot.source.raw(), out)?;
         }
         Ok(())
     }

@@ -8,12 +8,12 @@
 //!
 //! ```text
 //!   seems to have something       try ──► F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try again
-//!   seems empty: epoll and others         F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try
-//!                io_uring                 F_GETFL ──► the receive itself ──► SO_RCVTIMEO, if it lasts
+//!   seems empty: poll, select             F_GETFL ──► wait ──► SO_RCVTIMEO, if it lasts ──► try
+//!                io_uring, epoll          F_GETFL ──► the receive itself ──► SO_RCVTIMEO, if it lasts
 //! ```
 //!
-//! `F_GETFL` is asked before every wait: who wants no wait must not let others run. On epoll the wait is an
-//! `EPOLL_CTL_MOD`, by which the kernel looks whether the number is still what is registered.
+//! `F_GETFL` is asked before every wait: who wants no wait must not let others run. On epoll there is an
+//! `EPOLL_CTL_MOD` before it, by which the kernel looks whether the number is still what is registered.
 //!
 //! ```text
 //!   socket, socketpair, accept ──► known ──► fcntl, ioctl, setsockopt: kept true
@@ -99,7 +99,13 @@ impl Facts {
         self.0 & (KNOWN | NONBLOCKING | TCP | DRAINED) == KNOWN | TCP | DRAINED
     }
 
-    /// The same as a guess, about a socket of which nothing is known.
+    /// Whether it seems to be TCP, and nothing is known of it.
+    #[inline]
+    pub(crate) fn seems_tcp(self) -> bool {
+        self.0 & !DRAINED == GUESSED | TCP
+    }
+
+    /// Whether a socket of which nothing is known seems to be drained: a guess, too.
     #[inline]
     pub(crate) fn seems_drained(self) -> bool {
         self.0 == GUESSED | TCP | DRAINED

@@ -42,9 +42,10 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
         return None;
     }
     if unknown {
-        // On io_uring, what is known of a number is not relied on: the kernel looks it up for each request. So all
-        // that is to be asked is whether the user wants to wait; and how long, if it lasts.
-        if !hooking::is_on_uring() || accept::is_nonblocking(fd) != Ok(false) {
+        // What is known of a number is not relied on: the kernel looks it up anew, for a request of io_uring or by
+        // an `EPOLL_CTL_MOD`. So all that is to be asked is whether the user wants to wait; and how long, if it
+        // lasts.
+        if !hooking::has_guests() || accept::is_nonblocking(fd) != Ok(false) {
             return None;
         }
     } else if !hooking::has_guests() {
@@ -80,14 +81,14 @@ pub(crate) unsafe fn send(
     flags: c_int,
 ) -> Option<Answer> {
     let facts = cache::facts(fd);
-    if !facts.is_tcp_guest()
+    if !(facts.is_tcp_guest() || facts.seems_tcp() && !hooking::is_on_uring())
         || flags & !MSG_NOSIGNAL != 0
         || len == 0
         || len > LONGEST_SEND
         || bytes.is_null()
         || bytes::is_standard(fd)
         || !SENDING.load(Ordering::Relaxed)
-        || !hooking::is_on_uring()
+        || !hooking::has_guests()
         || !hooking::is_shared_turn()
     {
         return None;

@@ -13,10 +13,11 @@ pub struct Settings {
     /// `nanosleep`, `usleep` and `sleep` park, too; off by default. std does not use them, and libraries of C,
     /// SQLite among them, sleep while they hold locks.
     pub sleeping: bool,
-    /// On io_uring, small sends over TCP are handed to the kernel together with those of other coroutines, which
-    /// run meanwhile, instead of being tried at once; off by default. A send finds room nearly always, and there
-    /// is code that relies on it: OpenSSL sends an alert between an error and the look at its thread's list of
-    /// errors, which another coroutine may have emptied then. Programs that have no OpenSSL gain a fifth of a
-    /// short answer's time by it.
+    /// On io_uring and epoll, small sends over TCP are handed to the kernel together with those of other
+    /// coroutines, which run meanwhile, instead of being tried at once; off by default. When a send returns, the
+    /// kernel has the bytes, as ever. But it finds room nearly always, and there is code that relies on running on
+    /// at once: OpenSSL sends an alert between an error and the look at its thread's list of errors, which another
+    /// coroutine may have emptied then. Programs that have no OpenSSL gain a tenth of a short answer's time by it,
+    /// and more on io_uring.
     pub sending: bool,
 }

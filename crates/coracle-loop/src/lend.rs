@@ -127,6 +127,17 @@ impl Loop {
         Ok(handle)
     }
 
+    /// Has the kernel look whether a number that is lent is still the same descriptor, and tell anew what it is
+    /// ready for. Loop thread only.
+    ///
+    /// # Errors
+    /// It is not.
+    #[doc(hidden)]
+    #[inline]
+    pub fn confirm_number(&self, handle: Handle) -> io::Result<()> {
+        self.inner.demux.borrow_mut().confirm(handle)
+    }
+
     /// Looks whether a number is still the descriptor that was lent. If not, it was closed past libc, and is
     /// forgotten. Loop thread only.
     #[doc(hidden)]

@@ -31,8 +31,8 @@ use crate::sync::line::Line;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, Completion, Finished, Handle, Landed, Memory, Message, Operation, Outcome, Outgoing,
-    Payload, Space, Submitted, Token,
+    Address, Completion, Finished, Landed, Memory, Message, Operation, Outcome, Outgoing, Payload,
+    Space, Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
@@ -156,18 +156,19 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Parks until an awaited receive has landed. If the caller is cancelled meanwhile, its end is asked for.
+    /// Parks until what is awaited has landed. If the caller is cancelled meanwhile, the end of a receive is asked
+    /// for; a send is over soon.
     ///
     /// Only if it has let nobody run since it was not cancelled. A cancel that comes from another thread at this
     /// moment strikes later, in a turn of the loop.
     #[inline]
-    fn wait_for_landing(self, socket: Handle) -> io::Result<usize> {
+    fn wait_for_landing(self, what: WaitsFor) -> io::Result<usize> {
         let ticket = self.frame.sleeper.begin_in_coroutine();
         let must_not_unwind = MUST_NOT_UNWIND;
-        self.leave(WaitsFor::Read(socket), ticket);
+        self.leave(what, ticket);
         let result = match self.frame.landing.take_count() {
             Some(count) => Ok(count),
-            None => self.wait_on_for_landing(socket, ticket),
+            None => self.wait_on_for_landing(what, ticket),
         };
         std::mem::forget(must_not_unwind);
         result
@@ -176,7 +177,7 @@ impl<'a> Caller<'a> {
     /// The same if something else than bytes has landed, or something has struck.
     #[cold]
     #[inline(never)]
-    fn wait_on_for_landing(self, socket: Handle, mut ticket: u64) -> io::Result<usize> {
+    fn wait_on_for_landing(self, what: WaitsFor, mut ticket: u64) -> io::Result<usize> {
         let mut asked = None;
         loop {
             match self.frame.landing.take() {
@@ -189,16 +190,22 @@ impl<'a> Caller<'a> {
             if asked.is_none() {
                 asked = self.why_struck(ticket);
                 if asked.is_some() {
-                    self.lp().cancel_receive(socket);
+                    self.cancel_awaited(what);
                 }
             }
             ticket = self.frame.sleeper.begin_in_coroutine();
             // After the wait was begun, as in `wait_on`.
             if asked.is_none() && self.is_cancelled() {
-                self.lp().cancel_receive(socket);
+                self.cancel_awaited(what);
                 asked = Some(Errno::CANCELED);
             }
-            self.leave(WaitsFor::Read(socket), ticket);
+            self.leave(what, ticket);
+        }
+    }
+
+    fn cancel_awaited(self, what: WaitsFor) {
+        if let WaitsFor::Read(socket) = what {
+            self.lp().cancel_receive(socket);
         }
     }
 
@@ -551,7 +558,7 @@ impl Socket {
                 && caller.lp().await_receive(self.handle, lent, landing)
             {
                 let _turn = lane.take();
-                return caller.wait_for_landing(self.handle);
+                return caller.wait_for_landing(WaitsFor::Read(self.handle));
             }
             self.receive_within(caller, space)
         })
@@ -636,6 +643,23 @@ impl Socket {
             }
         }
         Ok(sent)
+    }
+
+    /// Sends as much as there is room for, together with what others send in this turn; 0 if there is none. `None`
+    /// if that cannot be, or nothing is gained by it.
+    #[inline]
+    fn send_together(&self, caller: Caller<'_>, bytes: &[u8]) -> Option<io::Result<usize>> {
+        if !self.is_free(caller, &self.writing) {
+            return None;
+        }
+        // SAFETY: this returns when it has landed, and `bytes` are borrowed until then. A coroutine that never
+        // goes on is leaked with its stack.
+        let (bytes, landing) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
+        if !caller.lp().await_send(self.handle, bytes, landing) {
+            return None;
+        }
+        let _turn = self.writing.take();
+        Some(caller.wait_for_landing(WaitsFor::Write(self.handle)))
     }
 
     fn send_once(

@@ -1,5 +1,5 @@
 //! Receives into space that a coroutine lends, by the shortest way (`await_receive`); and those of sockets that
-//! are lent themselves.
+//! are lent themselves, and their sends (`await_send`).
 #![allow(unsafe_code)]
 
 use crate::harness::{Harness, Submission, errno};
@@ -530,4 +530,144 @@ pub(crate) fn rule_04_end_of_everything_leaves_lent_space_alone(h: &mut Harness)
         assert_eq!((&word, &lender.bytes[..]), (b"ahoy", &[0; 8][..]));
         assert_eq!(lender.place().told.get(), 0, "nobody goes on in a loop that is gone");
     }
+}
+
+impl Lender {
+    /// Has these bytes sent with the others of a turn, if the backend has that.
+    fn await_send(&self, h: &mut Harness, socket: Handle, bytes: &'static [u8]) -> bool {
+        h.demux.await_send(socket, Memory::from(bytes), self.lend_landing())
+    }
+}
+
+/// How many sends are awaited in the turn that is going on: none where the kernel is told of each by itself.
+fn awaited_sends(h: &Harness) -> usize {
+    h.dump().matches("awaited: send").count()
+}
+
+fn has_rows(h: &Harness) -> bool {
+    matches!(h.demux.backend(), Backend::Epoll | Backend::Poll | Backend::Select)
+}
+
+pub(crate) fn rule_07_awaited_sends_go_together_and_are_told(h: &mut Harness) {
+    let mut connections = Vec::new();
+    for _ in 0..40 {
+        let Some(connection) = lent_connection(h) else { return };
+        connections.push((connection, Lender::new(1)));
+    }
+    let before = h.demux.in_flight();
+    for ((_, _, handle), lender) in &connections {
+        let started = lender.await_send(h, *handle, b"ahoy");
+        assert_eq!(started, has_rows(h), "{}", h.demux.backend());
+    }
+    if !has_rows(h) {
+        return;
+    }
+    assert_eq!((awaited_sends(h), h.demux.in_flight()), (40, before + 40));
+    assert!(h.demux.is_busy(), "they are told without a wait");
+    for ((a, _, _), _) in &connections {
+        a.set_nonblocking(true).unwrap();
+        let early = (&mut &*a).read(&mut [0; 4]).unwrap_err();
+        assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
+        a.set_nonblocking(false).unwrap();
+    }
+    for ((a, _, handle), lender) in &mut connections {
+        assert_eq!((lender.landed(h, None).unwrap(), lender.place().told.get()), (4, 1));
+        let mut word = [0; 4];
+        a.read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"ahoy");
+        h.demux.reclaim(*handle);
+    }
+    assert_eq!(h.demux.in_flight(), before);
+    let flags = rustix::fs::fcntl_getfl(&connections[0].0.1).unwrap();
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+    // To sockets of the demultiplexer's own this is not offered: they carry what is small.
+    let (own, _peer) = h.connection();
+    assert!(!Lender::new(1).await_send(h, own, b"ahoy"));
+}
+
+pub(crate) fn rule_07_awaited_send_finds_no_room_and_says_so(h: &mut Harness) {
+    let Some((mut a, mut b, handle)) = lent_connection(h) else { return };
+    let lender = Lender::new(1);
+    b.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    while let Ok(count) = b.write(&[1; 4096]) {
+        sent += count;
+    }
+    b.set_nonblocking(false).unwrap();
+    if !lender.await_send(h, handle, b"ahoy") {
+        return assert!(!has_rows(h));
+    }
+    assert_eq!(lender.finish(h, Started::Awaited).unwrap(), 0);
+    let mut all = vec![0; sent];
+    a.read_exact(&mut all).unwrap();
+    // There is room, and nothing of the first was kept.
+    assert!(lender.await_send(h, handle, b"ship"));
+    assert_eq!(lender.finish(h, Started::Awaited).unwrap(), 4);
+    let mut word = [0; 4];
+    a.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"ship");
+    // Who is gone is told as an error, and not by a signal.
+    drop(a);
+    let told = loop {
+        assert!(lender.await_send(h, handle, b"gone"));
+        match lender.finish(h, Started::Awaited) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let errors = [Errno::PIPE, Errno::CONNRESET].map(|errno| Some(errno.raw_os_error()));
+    assert!(errors.contains(&told.raw_os_error()), "{told}");
+    h.demux.reclaim(handle);
+}
+
+/// What was to be sent to a socket that is taken back goes nowhere, even if its number is another's then.
+pub(crate) fn rule_05_reclaim_ends_an_awaited_send(h: &mut Harness) {
+    for abandon in [false, true] {
+        let Some((mut a, b, handle)) = lent_connection(h) else { return };
+        let Some((mut c, d, other)) = lent_connection(h) else { return };
+        h.demux.reclaim(other);
+        let (lender, before) = (Lender::new(1), h.demux.in_flight());
+        if !lender.await_send(h, handle, b"ahoy") {
+            return assert!(!has_rows(h));
+        }
+        if abandon {
+            h.demux.abandon(handle);
+        } else {
+            h.demux.reclaim(handle);
+        }
+        assert!(!lender.await_send(h, handle, b"late"), "the name is stale");
+        let mut number = OwnedFd::from(b);
+        rustix::io::dup2(&d, &mut number).unwrap();
+        assert_eq!(errno(lender.finish(h, Started::Awaited)), Errno::CANCELED.raw_os_error());
+        assert_eq!(h.demux.in_flight(), before);
+        drop((number, d));
+        let mut rest = Vec::new();
+        a.read_to_end(&mut rest).unwrap();
+        c.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"");
+    }
+}
+
+/// A number that has become another socket without a word is found out; one that has not tells what it is ready
+/// for, though that was told before.
+pub(crate) fn rule_05_socket_that_was_replaced_is_not_confirmed(h: &mut Harness) {
+    let Some((mut a, b, handle)) = lent_connection(h) else { return };
+    a.write_all(b"ahoy").unwrap();
+    let mut lender = Lender::new(8);
+    for _ in 0..3 {
+        h.demux.confirm(handle).unwrap();
+        h.demux.wait(Some(Duration::from_millis(100))).unwrap();
+    }
+    h.demux.confirm(handle).unwrap();
+    let started = start(h, handle, &mut lender);
+    assert_eq!(lender.finish(h, started).unwrap(), 4);
+    let Some((_c, d, other)) = lent_connection(h) else { return };
+    h.demux.reclaim(other);
+    let mut number = OwnedFd::from(b);
+    rustix::io::dup2(&d, &mut number).unwrap();
+    let confirmed = h.demux.confirm(handle);
+    // poll and select know numbers only, and io_uring looks each of them up.
+    assert_eq!(confirmed.is_err(), h.demux.backend() == Backend::Epoll, "{confirmed:?}");
+    h.demux.abandon(handle);
+    assert_eq!(h.demux.confirm(handle).is_err(), has_rows(h), "the name is stale");
 }

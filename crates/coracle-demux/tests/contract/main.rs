@@ -75,6 +75,10 @@ suite! {
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_06_socket_that_is_lent_receives_and_stays_blocking,
+        rule_05_reclaim_ends_an_awaited_send,
+        rule_05_socket_that_was_replaced_is_not_confirmed,
+        rule_07_awaited_send_finds_no_room_and_says_so,
+        rule_07_awaited_sends_go_together_and_are_told,
         rule_07_second_receive_into_lent_space_is_refused,
         rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space,
     }

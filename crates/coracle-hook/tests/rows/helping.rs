@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
 /// Everything is tested once more, without a memory for descriptors: `tests/stateless` is a link to this folder.
-pub(crate) const REMEMBERS: bool = !matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"stateless");
+const REMEMBERS: bool = !matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"stateless");
 
-/// Enables hooks in this process; on io_uring, sends are handed over with those of others. (That they are tried at
-/// once is what the other backends have.)
+/// Enables hooks in this process; on io_uring and epoll, sends are handed over with those of others. (That they
+/// are tried at once is what the other backends have.)
 pub(crate) fn enable() {
     static ONCE: Once = Once::new();
     coracle_hook::remember(REMEMBERS);

@@ -14,6 +14,7 @@ mod meaning;
 mod others;
 mod receiving;
 mod streams;
+mod together;
 mod waiting;
 
 macro_rules! suite {
@@ -132,6 +133,11 @@ suite! {
             s32_copies_fall_back,
             s32_the_rest_of_std_net,
         }
+        together::{
+            s10_cancel_of_small_sends,
+            s31_close_of_small_sends,
+            s32_small_send_waits_for_room,
+        }
         waiting::{
             s32_poll_parks_and_says_what_the_kernel_says,
             s32_masks_of_poll,
@@ -145,6 +151,11 @@ suite! {
         }
     }
     real: {
+        // In the simulator a hooked wait is a look now and then.
+        together::{
+            s32_small_send_is_with_the_kernel_when_it_returns,
+            s32_small_sends_of_many_stay_apart,
+        }
         corners::{ s32_number_that_was_a_socket, s31_number_that_changes_past_libc }
         receiving::{ s31_used_socket_is_closed_by_another_thread, s32_time_out_of_who_is_the_next }
         streams::{ s32_connect_parks }

@@ -2,7 +2,7 @@
 //! another, disturbed by a signal, and gone with their loop. Whatever ends one, its space is its owner's again.
 
 use crate::harness::{ECANCELED, Harness};
-use crate::helping::{REMEMBERS, apart, number, pair, said, to_be_closed};
+use crate::helping::{apart, number, pair, said, to_be_closed};
 use coracle_coro::{JoinHandle, spawn, spawn_on, timeout, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
@@ -73,12 +73,7 @@ pub(crate) fn s32_receive_waits_by_the_shortest_way(h: &Harness) {
         let (room, waiting) = receiving(near.as_raw_fd());
         let lp = Loop::current().expect("a loop");
         let line = format!("awaited: receive on descriptor {}", near.as_raw_fd());
-        // epoll would not say that a number has become another socket: what is not known from birth is polled.
-        let short = match lp.backend() {
-            Backend::Uring => true,
-            Backend::Epoll => REMEMBERS,
-            _ => false,
-        };
+        let short = matches!(lp.backend(), Backend::Uring | Backend::Epoll);
         assert_eq!(lp.dump().contains(&line), short, "{}", lp.dump());
         (&far).write_all(b"ahoy")?;
         assert_eq!(waiting.join().expect("it reads"), Ok(4));

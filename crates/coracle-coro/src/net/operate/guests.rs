@@ -126,6 +126,11 @@ impl Number {
     pub unsafe fn receive_unasked(self, space: &mut [u8], ask: Ask) -> Option<Answer> {
         let call = Unasked::new(self.fd, ask);
         let (socket, around) = self.find()?;
+        let confirmed = current::with(|frame| frame?.lp().confirm_number(socket.handle).ok());
+        if confirmed.is_none() {
+            forget(self.fd);
+            return None;
+        }
         socket.read_timeout.set(None);
         current::with(|frame| frame.into_iter().for_each(look_soon));
         match socket.receive(space) {
@@ -142,6 +147,9 @@ impl Number {
     pub unsafe fn send(self, bytes: &[u8], own: Option<Duration>) -> Option<Answer> {
         self.with_guest(own, |socket| {
             with_caller(|caller| {
+                if caller.lp().backend() != Backend::Uring {
+                    return socket.send_together(caller, bytes).unwrap_or(Ok(0));
+                }
                 let limit = caller.limit(own);
                 let _turn = socket.take_turn(caller, WRITING, limit)?;
                 socket.send_once(caller, limit, bytes)
