@@ -42,13 +42,12 @@ impl Source {
         matches!(self, Source::Lent(_))
     }
 
-    /// Whether `operation` may be done with it: what is lent is polled, and sockets receive, send and connect.
+    /// Whether `operation` may be done with it: what is lent is polled, and sockets receive and connect.
     pub(crate) fn allows(&self, kind: Kind, operation: &Operation) -> bool {
         match operation {
             _ if !self.is_lent() => true,
             Operation::Poll { .. } => true,
             Operation::Receive { .. }
-            | Operation::Send { .. }
             | Operation::Connect { .. }
             | Operation::AcceptNumber { .. } => kind.is_socket(),
             _ => false,

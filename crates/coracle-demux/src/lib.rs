@@ -50,6 +50,7 @@ mod affinity;
 mod attempt;
 mod backend;
 mod descriptor;
+mod due;
 mod epoll;
 mod few;
 mod file;
@@ -226,8 +227,8 @@ pub trait Demux {
     fn adopt(&mut self, descriptor: Descriptor) -> io::Result<Handle>;
 
     /// Borrows a descriptor until [`reclaim`](Demux::reclaim): for [`Operation::Poll`], and if it is a socket for
-    /// [`Operation::Receive`], which does not make it non-blocking. Where
-    /// [completions](Features::completions) are the kernel's, it also sends, connects and accepts
+    /// [`Operation::Receive`] and [`await_send`](Demux::await_send), which do not make it non-blocking. Where
+    /// [completions](Features::completions) are the kernel's, it also connects and accepts
     /// ([`Operation::AcceptNumber`]). Everything else is refused with `EBADF`.
     ///
     /// The number must stay open meanwhile; the loop's guard sees to that by owning its owner.

@@ -33,6 +33,7 @@ use self::work::Attempt;
 use crate::address::Address;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
+use crate::due::Due;
 use crate::few::Few;
 use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
@@ -129,6 +130,7 @@ pub(crate) struct Adaptor<P: Poller> {
     lent: Rc<LentPool>,
     gathered: Gathered,
     carrier: Carrier,
+    due: Due,
     resident: Resident,
     wakeup: Wakeup,
     signals: Inbox,
@@ -201,7 +203,7 @@ impl<P: Poller> Adaptor<P> {
             self.finish(token, Err(Errno::CANCELED.into()));
         }
         self.cancel_receive(handle);
-        self.cancel_due(handle);
+        self.due.cancel(handle);
     }
 
     pub(crate) fn open(mut poller: P, settings: &Settings) -> io::Result<Adaptor<P>> {
@@ -225,6 +227,7 @@ impl<P: Poller> Adaptor<P> {
             resident: Resident::default(),
             gathered: Gathered::new(),
             carrier: Carrier::new(),
+            due: Due::default(),
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -623,7 +626,12 @@ impl<P: Poller> Demux for Adaptor<P> {
 
     #[inline]
     fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
-        self.carry_awaited(socket, bytes, awaited)
+        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
+        let possible = !self.fork.is_forked() && self.slots.get(socket).is_some_and(is_lent);
+        if possible {
+            self.due.push(socket, bytes, awaited);
+        }
+        possible
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
@@ -716,6 +724,9 @@ impl<P: Poller> Demux for Adaptor<P> {
             return None; // what waits here is the parent's, to be told and to be sent
         }
         loop {
+            if let Some(awaited) = self.due.tell() {
+                return Some(Arrival::Landed(awaited));
+            }
             if let Some(arrival) = self.tell_gathered() {
                 return Some(arrival);
             }
@@ -723,7 +734,7 @@ impl<P: Poller> Demux for Adaptor<P> {
                 return self.take_finished();
             }
             self.gather();
-            if !self.gathered.is_empty() || !self.finished.is_empty() {
+            if !self.gathered.is_empty() || !self.finished.is_empty() || !self.due.is_idle() {
                 continue;
             }
             // Now those who want something else, or have more to do.
@@ -747,12 +758,12 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn in_flight(&self) -> usize {
-        self.operations.len() + self.awaited + self.carrier.in_flight()
+        self.operations.len() + self.awaited + self.carrier.in_flight() + self.due.in_flight()
     }
 
     fn is_busy(&self) -> bool {
         let known = !self.gathered.is_empty() || !self.finished.is_empty();
-        known || self.carrier.is_awaited() || !self.runnable.is_empty() || !self.again.is_empty()
+        known || !self.due.is_idle() || !self.runnable.is_empty() || !self.again.is_empty()
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -767,7 +778,7 @@ impl<P: Poller> Demux for Adaptor<P> {
         for slot in self.slots.values().filter(|slot| slot.receive.is_some()) {
             landing::describe("receive", slot.source.raw(), out)?;
         }
-        for slot in self.carrier.awaited().filter_map(|socket| self.slots.get(socket)) {
+        for slot in self.due.sockets().filter_map(|socket| self.slots.get(socket)) {
             landing::describe("send", slot.source.raw(), out)?;
         }
         Ok(())
@@ -781,7 +792,7 @@ impl<P: Poller> Demux for Adaptor<P> {
 impl<P: Poller> Drop for Adaptor<P> {
     /// What is carried has its attempt. Who awaits a send is told no more, and may be gone.
     fn drop(&mut self) {
-        self.carrier.forget_awaited();
+        self.due.forget();
         self.flush();
     }
 }

@@ -29,13 +29,14 @@ use crate::address::Address;
 use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
+use crate::due::Due;
 use crate::few::Few;
 use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::landing::{self, Arrival, Awaited, Receive};
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
-use crate::memory::{Payload, Space};
+use crate::memory::{Memory, Payload, Space};
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::quay;
 use crate::resident::Resident;
@@ -100,6 +101,7 @@ pub(crate) struct Uring {
     lent: Rc<LentPool>,
     resident: Resident,
     carrier: Carrier,
+    due: Due,
     /// Carried sends that did not go through.
     failed: Vec<cqueue::Entry>,
     /// Descriptors on which something waits behind a carried send.
@@ -212,6 +214,7 @@ impl Uring {
             buffers,
             lent,
             carrier: Carrier::new(),
+            due: Due::default(),
             failed: Vec::new(),
             behind: Vec::new(),
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),
@@ -497,6 +500,7 @@ impl Demux for Uring {
     }
 
     fn reclaim(&mut self, handle: Handle) {
+        self.due.cancel(handle);
         let Ok(slot) = self.slot(handle) else { return };
         if slot.in_flight > 0 && !self.fork.is_forked() {
             self.cancel_all(handle);
@@ -535,6 +539,15 @@ impl Demux for Uring {
 
     fn await_receive(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
         !self.fork.is_forked() && self.start_awaited(socket, space, awaited)
+    }
+
+    fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
+        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
+        let possible = !self.fork.is_forked() && self.slot(socket).is_ok_and(is_lent);
+        if possible {
+            self.due.push(socket, bytes, awaited);
+        }
+        possible
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
@@ -630,6 +643,7 @@ impl Demux for Uring {
             notice.clear();
         }
         self.resident.forget();
+        self.send_due();
         self.buffers.refill();
         if !self.starved.is_empty() {
             for token in std::mem::take(&mut self.starved) {
@@ -642,7 +656,7 @@ impl Demux for Uring {
         self.collect();
         // If something is still behind or has failed, the kernel was interrupted: it must be handed over first.
         let unsettled = !self.behind.is_empty() || !self.failed.is_empty();
-        let unheard = self.wakeup.was_drained() || !self.finished.is_empty();
+        let unheard = self.wakeup.was_drained() || !self.finished.is_empty() || !self.due.is_idle();
         let busy = unheard || self.taken < self.arrived.len() || unsettled;
         let timeout = self.retries.shorten(timeout);
         self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
@@ -666,6 +680,11 @@ impl Demux for Uring {
     }
 
     fn next_arrival(&mut self) -> Option<Arrival> {
+        if !self.due.is_idle()
+            && let Some(awaited) = self.tell_due()
+        {
+            return Some(Arrival::Landed(awaited));
+        }
         while self.finished.is_empty() {
             let entry = self.arrived.get(self.taken)?.clone();
             self.taken += 1;
@@ -694,11 +713,12 @@ impl Demux for Uring {
     }
 
     fn in_flight(&self) -> usize {
-        self.operations.len() + self.awaited + self.carrier.in_flight()
+        self.operations.len() + self.awaited + self.carrier.in_flight() + self.due.in_flight()
     }
 
     fn is_busy(&self) -> bool {
         !self.finished.is_empty()
+            || !self.due.is_idle()
             || self.taken < self.arrived.len()
             || !self.failed.is_empty()
             || !self.starved.is_empty()
@@ -716,6 +736,9 @@ impl Demux for Uring {
         }
         for slot in self.slots.values().filter(|slot| slot.receive.is_some()) {
             landing::describe("receive", slot.source.raw(), out)?;
+        }
+        for slot in self.due.sockets().filter_map(|socket| self.slots.get(socket)) {
+            landing::describe("send", slot.source.raw(), out)?;
         }
         Ok(())
     }
@@ -737,6 +760,7 @@ impl Drop for Uring {
             std::mem::forget(std::mem::take(&mut self.operations));
             return;
         }
+        self.due.forget();
         let tokens: Vec<Token> = self.operations.keys().collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
         self.cancel_all_awaited();

@@ -81,7 +81,7 @@ pub(crate) unsafe fn send(
     flags: c_int,
 ) -> Option<Answer> {
     let facts = cache::facts(fd);
-    if !(facts.is_tcp_guest() || facts.seems_tcp() && !hooking::is_on_uring())
+    if !(facts.is_tcp_guest() || facts.seems_tcp())
         || flags & !MSG_NOSIGNAL != 0
         || len == 0
         || len > LONGEST_SEND
@@ -96,7 +96,7 @@ pub(crate) unsafe fn send(
     // SAFETY: the caller's bytes, which stay as they are until this returns.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
     // SAFETY: as above.
-    let sent = answer(fd, unsafe { number(fd).send(bytes, timeout(fd, facts, false)) });
+    let sent = answer(fd, unsafe { number(fd).send(bytes) });
     if sent == Some(Err(libc::EPIPE)) && flags & MSG_NOSIGNAL == 0 {
         raw::raise(libc::SIGPIPE); // the loop sends without it
     }

@@ -3,11 +3,7 @@
 //! ```text
 //!   try_send ──copy──► quay ──► hand over: send, send, send … ──► gone
 //!                                              └──► short, EAGAIN: the rest waits in its slot until there is room
-//!   await_send ───────► due ──► hand over: send, send, send … ──► so many bytes, to who waits for it
 //! ```
-//!
-//! What is awaited is of sockets that are lent, whose owners may end a direction, or the process, as soon as a
-//! send has returned. So that returns when the kernel has had its attempt, and nothing is copied or kept.
 //!
 //! Whoever sends something else, ends a direction or closes has the quay handed over first. Who sends waits
 //! behind a rest, and who ends a direction behind that; a close gives the rest up. Why one after the other is
@@ -16,8 +12,6 @@
 use super::{Adaptor, InFlight, Poller, Slot, WRITER};
 use crate::attempt;
 use crate::descriptor::{Kind, Source};
-use crate::landing::{self, Arrival, Awaited, Landed};
-use crate::memory::Memory;
 use crate::operation::{Handle, Operation, Outcome, Submitted, Token};
 use crate::quay::{self, Quay};
 use crate::socket;
@@ -30,15 +24,6 @@ use std::io;
 pub(super) struct Carrier {
     pub(super) quay: Quay,
     rests: usize,
-    /// Sends of parked coroutines, which keep their bytes and are told.
-    due: Vec<Due>,
-}
-
-/// A send that is awaited.
-struct Due {
-    socket: Handle,
-    bytes: Memory,
-    awaited: Awaited,
 }
 
 /// What is left of a carried send that did not go through.
@@ -51,24 +36,10 @@ pub(super) enum Left {
 
 impl Carrier {
     pub(super) fn new() -> Carrier {
-        Carrier { quay: Quay::new(), rests: 0, due: Vec::new() }
+        Carrier { quay: Quay::new(), rests: 0 }
     }
 
-    /// Whether somebody is told what came of a send, when it is handed over.
-    pub(super) fn is_awaited(&self) -> bool {
-        !self.due.is_empty()
-    }
-
-    /// The sockets whose sends those are.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = Handle> {
-        self.due.iter().map(|due| due.socket)
-    }
-
-    pub(super) fn forget_awaited(&mut self) {
-        self.due.clear();
-    }
-
-    /// How many sends are not over that nobody awaits.
+    /// How many sends are not over.
     pub(super) fn in_flight(&self) -> usize {
         self.quay.loads().len() + self.rests
     }
@@ -171,52 +142,17 @@ impl<P: Poller> Adaptor<P> {
         slot.rest_bytes() + if loaded { self.carrier.quay.bytes_of(socket) } else { 0 }
     }
 
-    /// [`Demux::await_send`](crate::Demux::await_send).
-    #[inline]
-    pub(super) fn carry_awaited(
-        &mut self,
-        socket: Handle,
-        bytes: Memory,
-        awaited: Awaited,
-    ) -> bool {
-        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
-        if self.fork.is_forked() || !self.slots.get(socket).is_some_and(is_lent) {
-            return false;
-        }
-        self.carrier.due.push(Due { socket, bytes, awaited });
-        self.awaited += 1;
-        true
-    }
-
-    /// Tells those whose send is due that the socket is gone.
-    pub(super) fn cancel_due(&mut self, socket: Handle) {
-        for due in self.carrier.due.extract_if(.., |due| due.socket == socket) {
-            self.finished.push_back(Arrival::Landed(due.awaited));
-        }
-    }
-
     /// Sends everything that is on the quay, before its time.
     #[inline(never)]
     pub(super) fn hand_over_early(&mut self) {
         self.hand_over();
     }
 
-    /// Sends everything that is on the quay: one send after the other, and nothing in between.
+    /// Sends everything that is due or on the quay: one send after the other, and nothing in between.
     #[inline(always)]
     pub(super) fn hand_over(&mut self) {
-        for due in self.carrier.due.drain(..) {
-            let sent = match self.slots.get(due.socket) {
-                Some(slot) => {
-                    attempt::send_bytes(slot.source.as_fd(), slot.kind, due.bytes.as_slice())
-                }
-                None => Some(Err(Errno::BADF.into())), // never: who forgets a socket cancels what is due
-            };
-            let landed = match sent {
-                Some(Ok(count)) => Landed::Count(count),
-                Some(Err(error)) => landing::failed(&error),
-                None => Landed::Count(0),
-            };
-            self.gathered.push_landed(due.socket, due.awaited, landed);
+        if !self.due.is_idle() {
+            self.due.send_all(|socket| Some(self.slots.get(socket)?.parts()));
         }
         if self.carrier.quay.is_empty() {
             return;

@@ -67,12 +67,6 @@ impl Gathered {
         self.news.is_empty()
     }
 
-    /// Something is to be told to who waits for it.
-    #[inline(always)]
-    pub(super) fn push_landed(&mut self, handle: Handle, awaited: Awaited, landed: Landed) {
-        self.news.push_back(News::Landed { handle, awaited, landed });
-    }
-
     /// Whether something is to land that was received from this descriptor.
     pub(super) fn is_landing(&self, descriptor: Handle) -> bool {
         let is_landing =
@@ -107,14 +101,14 @@ impl<P: Poller> Adaptor<P> {
         if self.gathered.pool.is_scarce() {
             return self.queue_events(); // one at a time, by large buffers and copies
         }
-        let (mut bytes, sent) = (0, self.gathered.news.len());
-        while self.gathered.news.len() < sent + LIMIT_GATHERED && bytes < LIMIT_GATHERED_BYTES {
+        let mut bytes = 0;
+        while self.gathered.news.len() < LIMIT_GATHERED && bytes < LIMIT_GATHERED_BYTES {
             let Some(handle) = self.next_gathered() else { return };
             let slot = &mut self.slots[handle];
             if slot.receive.is_some() {
                 if let Some((awaited, landed)) = slot.receive_awaited::<P>() {
                     bytes += if let Landed::Count(count) = landed { count } else { 0 };
-                    self.gathered.push_landed(handle, awaited, landed);
+                    self.gathered.news.push_back(News::Landed { handle, awaited, landed });
                 }
             } else if let Some(token) = slot.reader {
                 match slot.receive_lent::<P>(&self.gathered.pool) {

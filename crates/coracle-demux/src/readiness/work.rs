@@ -10,7 +10,7 @@ use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
 use crate::poll;
 use crate::retry;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -274,6 +274,12 @@ impl Slot {
             && self.closer.is_none()
             && !self.ready.intersects(READER)
             && (self.kind.is_socket() || !self.source.is_lent())
+    }
+
+    /// What is needed to send.
+    #[inline]
+    pub(super) fn parts(&self) -> (BorrowedFd<'_>, Kind) {
+        (self.source.as_fd(), self.kind)
     }
 
     /// Whether its receiving place is taken.

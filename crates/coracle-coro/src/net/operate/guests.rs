@@ -11,7 +11,7 @@
 //! a word: so a receive that has waited for a while has its number looked at, once, and if that has become
 //! something else, the call is made in the other way.
 
-use super::{Caller, Landing, READING, Single, Socket, WRITING, with_caller};
+use super::{Caller, Landing, READING, Single, Socket, with_caller};
 use crate::current::{self, Frame};
 use crate::failures;
 use crate::scheduler::Scheduler;
@@ -139,21 +139,14 @@ impl Number {
         }
     }
 
-    /// send(2), as much of `bytes` as there is room for when there is some, without a signal. Only
-    /// [on io_uring](is_on_uring).
+    /// send(2) together with what others send in this turn, without a signal: as much of `bytes` as there is room
+    /// for, 0 if there is none or it cannot be done in this way.
     ///
     /// # Safety
     /// As [`receive`](Number::receive).
-    pub unsafe fn send(self, bytes: &[u8], own: Option<Duration>) -> Option<Answer> {
-        self.with_guest(own, |socket| {
-            with_caller(|caller| {
-                if caller.lp().backend() != Backend::Uring {
-                    return socket.send_together(caller, bytes).unwrap_or(Ok(0));
-                }
-                let limit = caller.limit(own);
-                let _turn = socket.take_turn(caller, WRITING, limit)?;
-                socket.send_once(caller, limit, bytes)
-            })
+    pub unsafe fn send(self, bytes: &[u8]) -> Option<Answer> {
+        self.with_guest(None, |socket| {
+            with_caller(|caller| socket.send_together(caller, bytes).unwrap_or(Ok(0)))
         })
     }
 
