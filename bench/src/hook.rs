@@ -141,20 +141,26 @@ fn count(options: &Options, hook: &Hook, candidates: &[Candidate]) -> io::Result
     candidates.iter().map(count).collect()
 }
 
-/// The hooked echo divided by coracle's own.
+/// The hooked echo divided by coracle's own, by the minima and by the medians.
 fn ratios(measured: &Comparison<'_>) -> String {
-    let mut table =
-        Table::new(&["CPU of it / of coracle's own sockets", "connections", "ratio", "at most"]);
+    let mut table = Table::new(&[
+        "CPU of it / of coracle's own sockets",
+        "connections",
+        "minimum",
+        "median",
+        "at most",
+    ]);
     for backend in ["uring", "epoll"] {
         for (style, target) in TARGETS {
             for connections in measured.values() {
                 let of =
-                    |style: &str| measured.median(&format!("{style}-{backend}"), connections, 0);
+                    |style: &str| measured.summary(&format!("{style}-{backend}"), connections, 0);
                 if let (Some(own), Some(hooked)) = (of("coroutine"), of(style)) {
                     table.row(&[
                         format!("{style}-{backend}"),
                         connections.to_string(),
-                        format!("{:.2}", hooked / own),
+                        format!("{:.2}", hooked.min / own.min),
+                        format!("{:.2}", hooked.median / own.median),
                         format!("{target:.2}"),
                     ]);
                 }

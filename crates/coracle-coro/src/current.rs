@@ -72,7 +72,7 @@ pub(crate) struct Frame {
     pub(crate) shields: Cell<u32>,
     /// Those who must not go on before it is over.
     pub(crate) family: Cell<Option<Rc<dyn Family>>>,
-    /// Where a receive lands that it waits for.
+    /// Where a receive or a send lands that it waits for.
     pub(crate) landing: Landing,
 }
 
@@ -278,7 +278,7 @@ impl Frame {
         self.suspend();
     }
 
-    /// Lends its landing for one receive.
+    /// Lends its landing for one receive or send.
     ///
     /// # Safety
     /// The coroutine waits until that has landed.

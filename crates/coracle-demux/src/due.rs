@@ -15,8 +15,8 @@ use crate::landing::{self, Awaited, Landed};
 use crate::memory::Memory;
 use crate::operation::Handle;
 use rustix::fd::BorrowedFd;
-use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// So many are worth a row of their own, though there is more to be told before: who waits is still in the cache.
 const ROW: usize = 32;
@@ -32,18 +32,71 @@ struct DueSend {
     socket: Handle,
     bytes: Memory,
     awaited: Awaited,
+    lease: Lease,
+}
+
+/// Whether a number is still what it was when it was lent: a counter that changes before the number is closed, in
+/// whatever thread.
+///
+/// ```
+/// use coracle_demux::Lease;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// static CLOSES: AtomicU32 = AtomicU32::new(0);
+/// let lease = Lease::new(&CLOSES);
+/// assert!(!lease.is_over());
+/// CLOSES.fetch_add(1, Ordering::Relaxed);
+/// assert!(lease.is_over());
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Lease {
+    counter: &'static AtomicU32,
+    value: u32,
+}
+
+impl Lease {
+    /// One that lasts as long as the counter stays as it is now.
+    #[inline]
+    pub fn new(counter: &'static AtomicU32) -> Lease {
+        Lease { counter, value: counter.load(Ordering::Relaxed) }
+    }
+
+    /// Whether the counter has changed.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.counter.load(Ordering::Relaxed) != self.value
+    }
+}
+
+const CANCELLED: Landed = Landed::Failed(libc::ECANCELED);
+
+impl DueSend {
+    #[inline(always)]
+    fn make(&self, fd: BorrowedFd<'_>, kind: Kind) -> Landed {
+        match attempt::send_bytes(fd, kind, self.bytes.as_slice()) {
+            Some(Ok(count)) => Landed::Count(count),
+            Some(Err(error)) => landing::failed(&error),
+            None => Landed::Count(0),
+        }
+    }
 }
 
 impl Due {
     #[inline]
-    pub(crate) fn push(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) {
-        self.sends.push(DueSend { socket, bytes, awaited });
+    pub(crate) fn push(&mut self, socket: Handle, bytes: Memory, awaited: Awaited, lease: Lease) {
+        self.sends.push(DueSend { socket, bytes, awaited, lease });
     }
 
     /// Whether there is nobody to be told, now or later.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.sends.is_empty() && self.landed.is_empty()
+    }
+
+    /// Whether somebody can be told now.
+    #[inline]
+    pub(crate) fn has_landed(&self) -> bool {
+        !self.landed.is_empty()
     }
 
     #[inline]
@@ -61,28 +114,31 @@ impl Due {
         self.sends.iter().map(|send| send.socket)
     }
 
-    /// Makes all of them. In one function, with nothing in between.
+    /// Makes all of them, in one function and with nothing in between.
     #[inline(always)]
     pub(crate) fn send_all<'a>(&mut self, find: impl Fn(Handle) -> Option<(BorrowedFd<'a>, Kind)>) {
-        for DueSend { socket, bytes, awaited } in self.sends.drain(..) {
-            let sent = match find(socket) {
-                Some((fd, kind)) => attempt::send_bytes(fd, kind, bytes.as_slice()),
-                None => Some(Err(Errno::BADF.into())), // never: who forgets a socket cancels what is due
+        for send in self.sends.drain(..) {
+            let landed = match find(send.socket) {
+                Some((fd, kind)) if !send.lease.is_over() => send.make(fd, kind),
+                _ => CANCELLED, // its number is another's by now
             };
-            let landed = match sent {
-                Some(Ok(count)) => Landed::Count(count),
-                Some(Err(error)) => landing::failed(&error),
-                None => Landed::Count(0),
-            };
-            self.landed.push_back((awaited, landed));
+            self.landed.push_back((send.awaited, landed));
         }
     }
 
-    /// The socket goes. Who waits is told, when its turn comes.
+    /// Makes those of a socket that is taken back, and still open.
+    pub(crate) fn send_last(&mut self, socket: Handle, fd: BorrowedFd<'_>, kind: Kind) {
+        let last = self.sends.extract_if(.., |send| send.socket == socket);
+        self.landed.extend(last.map(|send| {
+            let landed = send.make(fd, kind);
+            (send.awaited, landed)
+        }));
+    }
+
+    /// The socket is gone. Who waits is told, when its turn comes.
     pub(crate) fn cancel(&mut self, socket: Handle) {
-        let cancelled = Landed::Failed(Errno::CANCELED.raw_os_error());
         let gone = self.sends.extract_if(.., |send| send.socket == socket);
-        self.landed.extend(gone.map(|send| (send.awaited, cancelled)));
+        self.landed.extend(gone.map(|send| (send.awaited, CANCELLED)));
     }
 
     /// The next to be told.

@@ -1,4 +1,5 @@
-//! Where a parked coroutine is told what came of its receive: the shortest way from a completion to who waits.
+//! Where a parked coroutine is told what came of its receive, or of a send that [goes with others](crate::due):
+//! the shortest way from a completion to who waits.
 //!
 //! ```text
 //!   the coroutine: space, landing ──► await_receive ──► in the descriptor's own slot, and in no table
@@ -7,7 +8,8 @@
 //! ```
 //!
 //! Such a receive has no token, no target and no payload: who waits cannot go away before it is told, so its
-//! address is all that is needed. At most one is in flight per descriptor, and the descriptor names it.
+//! address is all that is needed. At most one is in flight per descriptor, and the descriptor names it. A send is
+//! over before its turn is, and needs no name.
 #![allow(unsafe_code)]
 
 use crate::memory::Space;
@@ -17,7 +19,7 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 
-/// Where the result of a receive lands.
+/// Where the result of a receive or a send lands.
 pub struct Landing {
     landed: Cell<Landed>,
     /// Where the bytes go, while somebody waits for them.
@@ -33,7 +35,7 @@ pub enum Landed {
     Nothing,
     /// So many bytes, 0 at the end of the stream.
     Count(usize),
-    /// The receive has failed, with this number of the system's: `ECANCELED` if it was cancelled.
+    /// It has failed, with this number of the system's: `ECANCELED` if it was cancelled.
     Failed(i32),
 }
 
@@ -72,7 +74,7 @@ impl fmt::Debug for Landing {
     }
 }
 
-/// A landing that somebody waits at, lent for one receive.
+/// A landing that somebody waits at, lent for one receive or send.
 #[derive(Debug)]
 pub struct Awaited(NonNull<Landing>);
 
@@ -113,7 +115,7 @@ impl Awaited {
 pub enum Arrival {
     /// What came of an operation.
     Completion(Completion),
-    /// An awaited receive is over, and its result has landed.
+    /// An awaited receive or send is over, and its result has landed.
     Landed(Awaited),
 }
 

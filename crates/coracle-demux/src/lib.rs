@@ -81,6 +81,7 @@ pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 #[doc(hidden)]
 pub use descriptor::identity;
+pub use due::Lease;
 pub use fork::ForkGuard;
 pub use landing::{Arrival, Awaited, Landed, Landing};
 pub use lent::Lent;
@@ -274,12 +275,18 @@ pub trait Demux {
         false
     }
 
-    /// Has a coroutine's bytes sent together with what others send in this turn: as many as there is room for when
-    /// the turn is over, 0 if there is none, and so many land where it is [awaited](Awaited). Only for
-    /// [lent](Demux::lend) sockets, whose owners count on it that the kernel has what was sent. False if nothing
-    /// is gained by it, and then nothing was done.
+    /// Has a coroutine's bytes sent together with what others send, soon and in this turn: as many as there is
+    /// room for then, 0 if there is none, and so many land where it is [awaited](Awaited). Only for
+    /// [lent](Demux::lend) sockets, whose owners count on it that the kernel has what was sent; `ECANCELED` if the
+    /// `lease` is over before. False in all other cases, and then nothing was done.
     #[inline]
-    fn await_send(&mut self, _socket: Handle, _bytes: Memory, _awaited: Awaited) -> bool {
+    fn await_send(
+        &mut self,
+        _socket: Handle,
+        _bytes: Memory,
+        _awaited: Awaited,
+        _lease: Lease,
+    ) -> bool {
         false
     }
 

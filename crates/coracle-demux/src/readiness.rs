@@ -24,6 +24,7 @@
 
 mod carrier;
 mod gather;
+mod lend;
 mod start;
 mod work;
 
@@ -33,7 +34,7 @@ use self::work::Attempt;
 use crate::address::Address;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::due::Due;
+use crate::due::{Due, Lease};
 use crate::few::Few;
 use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
@@ -131,6 +132,8 @@ pub(crate) struct Adaptor<P: Poller> {
     gathered: Gathered,
     carrier: Carrier,
     due: Due,
+    /// One of those was told last: who is told may send again, and so another comes in between.
+    told_due: bool,
     resident: Resident,
     wakeup: Wakeup,
     signals: Inbox,
@@ -196,16 +199,6 @@ const READER: Readiness =
 const WRITER: Readiness = Readiness::WRITE.union(Readiness::CLOSED).union(Readiness::ERROR);
 
 impl<P: Poller> Adaptor<P> {
-    /// Ends what is in flight on a descriptor that is lent.
-    fn cancel_lent(&mut self, handle: Handle) {
-        let Some(slot) = self.slots.get_mut(handle) else { return };
-        for token in slot.polls.take().into_iter().chain(slot.reader) {
-            self.finish(token, Err(Errno::CANCELED.into()));
-        }
-        self.cancel_receive(handle);
-        self.due.cancel(handle);
-    }
-
     pub(crate) fn open(mut poller: P, settings: &Settings) -> io::Result<Adaptor<P>> {
         let wakeup = Wakeup::open(settings.wakeup)?;
         poller.check(wakeup.as_fd())?;
@@ -228,6 +221,7 @@ impl<P: Poller> Adaptor<P> {
             gathered: Gathered::new(),
             carrier: Carrier::new(),
             due: Due::default(),
+            told_due: false,
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -403,6 +397,14 @@ impl<P: Poller> Adaptor<P> {
         Some(arrival)
     }
 
+    /// The next of all but those who await a send.
+    fn next_other(&mut self) -> Option<Arrival> {
+        if let Some(arrival) = self.tell_gathered() {
+            return Some(arrival);
+        }
+        if self.finished.is_empty() { self.run_next() } else { self.take_finished() }
+    }
+
     /// What was received for a lent receive: a copy, while somebody keeps too many buffers.
     #[cold]
     fn deliver(&self, token: Token, spare: Spare, count: usize) -> Completion {
@@ -551,31 +553,15 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn reclaim(&mut self, handle: Handle) {
-        self.cancel_lent(handle);
-        if !self.fork.is_forked() {
-            self.drop_slot(handle);
-        }
+        self.end_lend(handle);
     }
 
     fn confirm(&mut self, handle: Handle) -> io::Result<()> {
-        self.own_slot(handle)?;
-        let slot = &mut self.slots[handle];
-        if slot.added {
-            slot.ready = Readiness::empty(); // what is true still is told again
-            return self.watch(handle, true);
-        }
-        self.poller.add(slot.source.as_fd(), handle.data().as_ffi())?;
-        slot.added = true;
-        self.watch(handle, false)
+        self.confirm_lent(handle)
     }
 
     fn abandon(&mut self, handle: Handle) {
-        self.cancel_lent(handle);
-        if let Some(slot) = self.slots.remove(handle)
-            && slot.added
-        {
-            self.poller.remove(slot.source.as_fd(), handle.data().as_ffi(), true);
-        }
+        self.end_lend_of_stranger(handle);
     }
 
     fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
@@ -625,13 +611,14 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     #[inline]
-    fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
-        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
-        let possible = !self.fork.is_forked() && self.slots.get(socket).is_some_and(is_lent);
-        if possible {
-            self.due.push(socket, bytes, awaited);
-        }
-        possible
+    fn await_send(
+        &mut self,
+        socket: Handle,
+        bytes: Memory,
+        awaited: Awaited,
+        lease: Lease,
+    ) -> bool {
+        self.send_soon(socket, bytes, awaited, lease)
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
@@ -724,7 +711,13 @@ impl<P: Poller> Demux for Adaptor<P> {
             return None; // what waits here is the parent's, to be told and to be sent
         }
         loop {
+            if std::mem::take(&mut self.told_due)
+                && let Some(arrival) = self.next_other()
+            {
+                return Some(arrival);
+            }
             if let Some(awaited) = self.due.tell() {
+                self.told_due = true;
                 return Some(Arrival::Landed(awaited));
             }
             if let Some(arrival) = self.tell_gathered() {

@@ -21,6 +21,7 @@ mod awaited;
 mod buffer_ring;
 mod carrier;
 mod end;
+mod lend;
 mod notice;
 mod ring;
 mod start;
@@ -29,7 +30,7 @@ use crate::address::Address;
 use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::due::Due;
+use crate::due::{Due, Lease};
 use crate::few::Few;
 use crate::file::Report;
 use crate::fork::ForkGuard;
@@ -102,6 +103,8 @@ pub(crate) struct Uring {
     resident: Resident,
     carrier: Carrier,
     due: Due,
+    /// One of those was told last: who is told may send again, and so another comes in between.
+    told_due: bool,
     /// Carried sends that did not go through.
     failed: Vec<cqueue::Entry>,
     /// Descriptors on which something waits behind a carried send.
@@ -215,6 +218,7 @@ impl Uring {
             lent,
             carrier: Carrier::new(),
             due: Due::default(),
+            told_due: false,
             failed: Vec::new(),
             behind: Vec::new(),
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),
@@ -499,22 +503,17 @@ impl Demux for Uring {
         Ok(self.insert(Source::Lent(descriptor.as_raw_fd()), kind))
     }
 
-    fn reclaim(&mut self, handle: Handle) {
+    fn confirm(&mut self, handle: Handle) -> io::Result<()> {
+        self.own_slot(handle).map(|_| ()) // a number is looked up for each request
+    }
+
+    fn abandon(&mut self, handle: Handle) {
         self.due.cancel(handle);
-        let Ok(slot) = self.slot(handle) else { return };
-        if slot.in_flight > 0 && !self.fork.is_forked() {
-            self.cancel_all(handle);
-            // The descriptor may be closed as soon as this returns: requests that are only queued
-            // would then look up its number again. Handed over, they hold the file itself.
-            self.flush();
-            let slot = &mut self.slots[handle];
-            if slot.receive.is_some() {
-                slot.closer = Some(Token::null()); // who awaits it is known nowhere else
-                return;
-            }
-        }
-        // What is in flight no longer finds its slot, which is as well: there is nothing to close.
-        self.slots.remove(handle);
+        self.reclaim(handle);
+    }
+
+    fn reclaim(&mut self, handle: Handle) {
+        self.end_lend(handle);
     }
 
     fn detach(&mut self, handle: Handle) -> io::Result<Descriptor> {
@@ -541,13 +540,14 @@ impl Demux for Uring {
         !self.fork.is_forked() && self.start_awaited(socket, space, awaited)
     }
 
-    fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
-        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
-        let possible = !self.fork.is_forked() && self.slot(socket).is_ok_and(is_lent);
-        if possible {
-            self.due.push(socket, bytes, awaited);
-        }
-        possible
+    fn await_send(
+        &mut self,
+        socket: Handle,
+        bytes: Memory,
+        awaited: Awaited,
+        lease: Lease,
+    ) -> bool {
+        self.send_soon(socket, bytes, awaited, lease)
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
@@ -686,7 +686,11 @@ impl Demux for Uring {
             return Some(Arrival::Landed(awaited));
         }
         while self.finished.is_empty() {
-            let entry = self.arrived.get(self.taken)?.clone();
+            let Some(entry) = self.arrived.get(self.taken) else {
+                let awaited = if self.due.is_idle() { None } else { self.tell_due() };
+                return awaited.map(Arrival::Landed);
+            };
+            let entry = entry.clone();
             self.taken += 1;
             if let Some(completion) = self.received_more(&entry) {
                 return Some(Arrival::Completion(completion));
@@ -702,8 +706,12 @@ impl Demux for Uring {
     }
 
     fn flush(&mut self) {
+        if self.fork.is_forked() {
+            return;
+        }
+        self.send_due();
         // What is handed over may let others go that have waited behind it.
-        while !self.fork.is_forked() && !self.ring.submission().is_empty() {
+        while !self.ring.submission().is_empty() {
             self.hand_over();
         }
     }

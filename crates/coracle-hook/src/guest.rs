@@ -1,5 +1,6 @@
 //! Calls that the loop makes for a coroutine, as for a socket of coracle's own: on io_uring the call is then the
-//! operation itself, and elsewhere the socket stays registered.
+//! operation itself, and elsewhere the socket stays registered. Small sends are made one after the other, when
+//! several coroutines have something to send.
 //!
 //! Only for sockets that are known from birth ([`cache`]), or seem to be what they were, and for calls that are
 //! then just what they are in the kernel: those that may wait, without flags that the loop does not know. `None`
@@ -69,17 +70,20 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
 }
 
-/// send(2): as much as there is room for.
+/// What came of a send.
+pub(crate) enum Sent {
+    /// That is the answer.
+    Over(Answer),
+    /// So many bytes are sent, or none. The others are to be.
+    Begun(usize),
+}
+
+/// send(2), together with what others send.
 ///
 /// # Safety
 /// As send(2).
 #[inline]
-pub(crate) unsafe fn send(
-    fd: c_int,
-    bytes: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> Option<Answer> {
+pub(crate) unsafe fn send(fd: c_int, bytes: *const c_void, len: usize, flags: c_int) -> Sent {
     let facts = cache::facts(fd);
     if !(facts.is_tcp_guest() || facts.seems_tcp())
         || flags & !MSG_NOSIGNAL != 0
@@ -90,17 +94,32 @@ pub(crate) unsafe fn send(
         || !SENDING.load(Ordering::Relaxed)
         || !hooking::has_guests()
         || !hooking::is_shared_turn()
+        // Who wants no wait must not let others run.
+        || !facts.is_known() && accept::is_nonblocking(fd) != Ok(false)
     {
-        return None;
+        return Sent::Begun(0);
     }
     // SAFETY: the caller's bytes, which stay as they are until this returns.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    gate::note_wait();
+    let number = number(fd);
     // SAFETY: as above.
-    let sent = answer(fd, unsafe { number(fd).send(bytes) });
-    if sent == Some(Err(libc::EPIPE)) && flags & MSG_NOSIGNAL == 0 {
-        raw::raise(libc::SIGPIPE); // the loop sends without it
+    match answer(fd, unsafe { number.send(bytes) }) {
+        Some(Ok(count)) if (count as usize) < len => {
+            // Others have run. If one of them has closed it, the number is nobody's, or somebody else's.
+            match seats::generation(fd) == number.generation {
+                true => Sent::Begun(count as usize),
+                false if count > 0 => Sent::Over(Ok(count)),
+                false => Sent::Over(Err(libc::EBADF)),
+            }
+        }
+        Some(Err(libc::EPIPE)) if flags & MSG_NOSIGNAL == 0 => {
+            raw::raise(libc::SIGPIPE); // the loop sends without it
+            Sent::Over(Err(libc::EPIPE))
+        }
+        Some(answer) => Sent::Over(answer),
+        None => Sent::Begun(0),
     }
-    sent
 }
 
 /// connect(2), to an address of IP.
@@ -141,7 +160,12 @@ pub(crate) unsafe fn accept(
 }
 
 fn number(fd: c_int) -> Number {
-    Number { fd, generation: seats::generation(fd), on_lend: seats::note_home }
+    Number {
+        fd,
+        generation: seats::generation(fd),
+        closes: seats::closes(fd),
+        on_lend: seats::note_home,
+    }
 }
 
 #[inline]

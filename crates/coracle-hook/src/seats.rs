@@ -98,6 +98,12 @@ pub(crate) fn generation(fd: c_int) -> u32 {
     LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) >> 1
 }
 
+/// What changes before a number that a loop knows is closed.
+#[inline]
+pub(crate) fn closes(fd: c_int) -> &'static AtomicU32 {
+    &LENT[fd as usize % NUMBERS]
+}
+
 /// A number is born. If a loop has it still, it was closed past libc.
 pub(crate) fn renew(fd: c_int) {
     if LENT[fd as usize % NUMBERS].load(Ordering::Relaxed) & 1 == 1 {

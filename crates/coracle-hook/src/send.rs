@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::bytes;
-use crate::guest;
+use crate::guest::{self, Sent};
 use crate::raw::{self, Answer, call, settle};
 use crate::receive::{Stretches, header_of};
 use crate::wait::Patience;
@@ -62,12 +62,13 @@ unsafe fn send_from(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> Answer {
-    // SAFETY: the caller's bytes.
-    let first = if to.is_null() { unsafe { guest::send(fd, bytes, len, flags) } } else { None };
-    let begun = match first {
-        Some(Ok(count)) if (count as usize) < len => count as usize,
-        Some(answer) => return answer,
-        None => 0,
+    let begun = match to.is_null() {
+        // SAFETY: the caller's bytes.
+        true => match unsafe { guest::send(fd, bytes, len, flags) } {
+            Sent::Over(answer) => return answer,
+            Sent::Begun(count) => count,
+        },
+        false => 0,
     };
     send_rest(fd, len, flags, begun, |done, flags| {
         let rest = bytes.addr().wrapping_add(done);

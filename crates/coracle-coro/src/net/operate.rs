@@ -31,8 +31,8 @@ use crate::sync::line::Line;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, Completion, Finished, Landed, Memory, Message, Operation, Outcome, Outgoing, Payload,
-    Space, Submitted, Token,
+    Address, Completion, Finished, Landed, Lease, Memory, Message, Operation, Outcome, Outgoing,
+    Payload, Space, Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
@@ -648,14 +648,19 @@ impl Socket {
     /// Sends as much as there is room for, together with what others send in this turn; 0 if there is none. `None`
     /// if that cannot be, or nothing is gained by it.
     #[inline]
-    fn send_together(&self, caller: Caller<'_>, bytes: &[u8]) -> Option<io::Result<usize>> {
+    fn send_together(
+        &self,
+        caller: Caller<'_>,
+        bytes: &[u8],
+        lease: Lease,
+    ) -> Option<io::Result<usize>> {
         if !self.is_free(caller, &self.writing) {
             return None;
         }
         // SAFETY: this returns when it has landed, and `bytes` are borrowed until then. A coroutine that never
         // goes on is leaked with its stack.
         let (bytes, landing) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
-        if !caller.lp().await_send(self.handle, bytes, landing) {
+        if !caller.lp().await_send(self.handle, bytes, landing, lease) {
             return None;
         }
         let _turn = self.writing.take();

@@ -72,7 +72,7 @@ fn sending_slot(slots: &mut SlotMap<Handle, Slot>, socket: Handle) -> io::Result
     match slots.get_mut(socket) {
         Some(slot) if slot.closer.is_some() => Err(Errno::BADF.into()),
         Some(slot) if slot.writer.is_some() => Err(Errno::ALREADY.into()),
-        Some(Slot { source: Source::Lent(_), .. }) | None => Err(Errno::BADF.into()), // lent for polls only
+        Some(Slot { source: Source::Lent(_), .. }) | None => Err(Errno::BADF.into()), // its owner sends
         Some(slot) => Ok(slot),
     }
 }

@@ -1,5 +1,4 @@
-//! Receives that a parked coroutine waits for, which are in the slot of their descriptor and nowhere else; and its
-//! sends, if the socket is lent.
+//! Receives that a parked coroutine waits for: they are in the slot of their descriptor, and nowhere else.
 //!
 //! Nothing is as frequent in a server of coroutines. The `user_data` of such a request is the descriptor's own
 //! name with a mark, so that its completion is found without a table, and its result lands at the coroutine.
@@ -11,7 +10,7 @@ use crate::memory::Space;
 use crate::operation::Handle;
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
-use rustix::fd::{AsFd, AsRawFd, RawFd};
+use rustix::fd::{AsRawFd, RawFd};
 use rustix::io::Errno;
 use slotmap::{Key, KeyData};
 
@@ -120,29 +119,6 @@ impl Uring {
         let is_awaited = |(handle, slot): (Handle, &Slot)| slot.receive.as_ref().map(|_| handle);
         let sockets: Vec<Handle> = self.slots.iter().filter_map(is_awaited).collect();
         sockets.into_iter().for_each(|socket| self.cancel_awaited(socket));
-    }
-
-    /// The next who awaits a send and can be told. They are sent by send(2), in a row: that takes less time than a
-    /// request and its completion.
-    #[cold]
-    pub(super) fn tell_due(&mut self) -> Option<Awaited> {
-        if self.fork.is_forked() {
-            return None;
-        }
-        if let Some(awaited) = self.due.tell() {
-            return Some(awaited);
-        }
-        let others = self.taken < self.arrived.len() || !self.finished.is_empty();
-        if others && !self.due.is_row() {
-            return None;
-        }
-        self.send_due();
-        self.due.tell()
-    }
-
-    pub(super) fn send_due(&mut self) {
-        let find = |socket| self.slots.get(socket).map(|slot| (slot.source.as_fd(), slot.kind));
-        self.due.send_all(find);
     }
 }
 

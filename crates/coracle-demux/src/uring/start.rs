@@ -63,7 +63,7 @@ impl Uring {
         };
         let carrying = slot.is_carrying(&self.carrier);
         let free = slot.writer.is_none() && slot.closer.is_none() && !carrying;
-        if !free || slot.failed.is_some() || !slot.kind.is_socket() {
+        if !free || slot.failed.is_some() || !slot.kind.is_socket() || slot.source.is_lent() {
             return self.start(socket, Operation::Send { socket, payload });
         }
         let entry = send_entry(Fd(slot.source.raw()), memory.as_slice(), SendFlags::empty());

@@ -4,8 +4,8 @@
 
 use crate::harness::{Harness, Submission, errno};
 use coracle_demux::{
-    Arrival, Awaited, Backend, Handle, Interest, Landed, Landing, Memory, Operation, Outcome,
-    Space, Token,
+    Arrival, Awaited, Backend, Descriptor, Handle, Interest, Landed, Landing, Lease, Memory,
+    Operation, Outcome, Payload, Space, Token,
 };
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Space and a landing as a parked coroutine has them: they are there until the receive is over, and nobody looks
@@ -431,9 +432,12 @@ pub(crate) fn rule_06_socket_that_is_lent_receives_and_stays_blocking(h: &mut Ha
     let flags = rustix::fs::fcntl_getfl(&b).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
     // What is its owner's to do is refused.
-    for refused in
-        [Operation::ReceiveLent { socket: handle }, Operation::Accept { listener: handle }]
-    {
+    let payload = Payload::from(b"ahoy".to_vec());
+    for refused in [
+        Operation::ReceiveLent { socket: handle },
+        Operation::Accept { listener: handle },
+        Operation::Send { socket: handle, payload },
+    ] {
         assert_eq!(errno(h.run(refused)), Errno::BADF.raw_os_error());
     }
     h.demux.reclaim(handle);
@@ -535,7 +539,18 @@ pub(crate) fn rule_04_end_of_everything_leaves_lent_space_alone(h: &mut Harness)
 impl Lender {
     /// Has these bytes sent with the others of a turn.
     fn await_send(&self, h: &mut Harness, socket: Handle, bytes: &'static [u8]) -> bool {
-        h.demux.await_send(socket, Memory::from(bytes), self.lend_landing())
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        self.await_send_while(h, socket, bytes, Lease::new(&NEVER))
+    }
+
+    fn await_send_while(
+        &self,
+        h: &mut Harness,
+        socket: Handle,
+        bytes: &'static [u8],
+        lease: Lease,
+    ) -> bool {
+        h.demux.await_send(socket, Memory::from(bytes), self.lend_landing(), lease)
     }
 }
 
@@ -610,8 +625,9 @@ pub(crate) fn rule_07_awaited_send_finds_no_room_and_says_so(h: &mut Harness) {
     h.demux.reclaim(handle);
 }
 
-/// What was to be sent to a socket that is taken back goes nowhere, even if its number is another's then.
-pub(crate) fn rule_05_reclaim_ends_an_awaited_send(h: &mut Harness) {
+/// What was to be sent to a socket that is taken back goes there at once; if it is closed already, nowhere, even
+/// if its number is another's then.
+pub(crate) fn rule_05_reclaim_and_abandon_end_an_awaited_send(h: &mut Harness) {
     for abandon in [false, true] {
         let Some((mut a, b, handle)) = lent_connection(h) else { return };
         let Some((mut c, d, other)) = lent_connection(h) else { return };
@@ -626,13 +642,89 @@ pub(crate) fn rule_05_reclaim_ends_an_awaited_send(h: &mut Harness) {
         assert!(!lender.await_send(h, handle, b"late"), "the name is stale");
         let mut number = OwnedFd::from(b);
         rustix::io::dup2(&d, &mut number).unwrap();
-        assert_eq!(errno(lender.finish(h, Started::Awaited)), Errno::CANCELED.raw_os_error());
+        let sent = lender.finish(h, Started::Awaited);
+        match abandon {
+            true => assert_eq!(errno(sent), Errno::CANCELED.raw_os_error()),
+            false => assert_eq!(sent.unwrap(), 4),
+        }
         assert_eq!(h.demux.in_flight(), before);
         drop((number, d));
-        let mut rest = Vec::new();
+        let (mut rest, mut nothing) = (Vec::new(), Vec::new());
         a.read_to_end(&mut rest).unwrap();
-        c.read_to_end(&mut rest).unwrap();
-        assert_eq!(rest, b"");
+        c.read_to_end(&mut nothing).unwrap();
+        let expected: &[u8] = if abandon { b"" } else { b"ahoy" };
+        assert_eq!((&rest[..], &nothing[..]), (expected, &b""[..]));
+    }
+}
+
+/// A number that somebody has closed, who has not told this demultiplexer yet, is not sent to.
+pub(crate) fn rule_05_awaited_send_ends_with_its_lease(h: &mut Harness) {
+    static CLOSES: AtomicU32 = AtomicU32::new(0);
+    let Some((mut a, b, handle)) = lent_connection(h) else { return };
+    let Some((_c, _d, other)) = lent_connection(h) else { return };
+    let (lender, still) = (Lender::new(1), Lender::new(1));
+    assert!(lender.await_send_while(h, handle, b"ahoy", Lease::new(&CLOSES)));
+    assert!(still.await_send(h, other, b"ahoy"));
+    CLOSES.fetch_add(1, Ordering::Relaxed);
+    let late = lender.landed(h, None).unwrap_err();
+    assert!(is_cancelled(&late), "{late}");
+    assert_eq!(still.landed(h, None).unwrap(), 4);
+    h.demux.abandon(handle);
+    drop(b);
+    let mut rest = Vec::new();
+    a.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    h.demux.reclaim(other);
+}
+
+/// Who sends again and again leaves the others their turn: a receive of another kind, and a connection that waits.
+pub(crate) fn rule_08_awaited_sends_starve_nobody(h: &mut Harness) {
+    let mut senders = Vec::new();
+    for _ in 0..40 {
+        let Some(connection) = lent_connection(h) else { return };
+        senders.push((connection, Lender::new(1)));
+    }
+    let mut connections = Vec::new();
+    for _ in 0..4 {
+        let Some((mut far, near, lent)) = lent_connection(h) else { return };
+        h.demux.reclaim(lent);
+        far.write_all(b"ahoy").unwrap();
+        connections.push((far, h.demux.adopt(Descriptor::Os(near.into())).unwrap()));
+    }
+    let receive = |socket| Operation::Receive { socket, space: vec![0; 8].into() };
+    let others: Vec<_> = connections.iter().map(|it| h.submit(receive(it.1))).collect();
+    for ((_, _, handle), lender) in &senders {
+        assert!(lender.await_send(h, *handle, b"1"));
+    }
+    let (mut told, mut completed) = (0, 0);
+    while completed < others.len() {
+        h.demux.wait(Some(Duration::from_millis(100))).unwrap();
+        // As much as a loop takes in a turn: fewer than those who send, or more.
+        for _ in 0..[30, 300][told % 2] {
+            match h.demux.next_arrival() {
+                Some(Arrival::Completion(completion)) => {
+                    completed += 1;
+                    h.keep(completion);
+                }
+                Some(Arrival::Landed(awaited)) => awaited.go_on(),
+                None => break,
+            }
+            for ((_, _, handle), lender) in &senders {
+                if let Landed::Count(1) = lender.place().landing.take() {
+                    told += 1;
+                    assert!(lender.await_send(h, *handle, b"1"));
+                }
+            }
+        }
+        assert!(told < 10_000, "after {told} sends, {completed} others had their turn");
+    }
+    for submission in others {
+        assert!(matches!(h.finish(submission).result, Ok(Outcome::Count(4))));
+    }
+    for ((_, _, handle), lender) in &senders {
+        if lender.landed(h, None).is_ok() {
+            h.demux.reclaim(*handle);
+        }
     }
 }
 
@@ -657,6 +749,24 @@ pub(crate) fn rule_05_socket_that_was_replaced_is_not_confirmed(h: &mut Harness)
     // poll and select know numbers only, and io_uring looks each of them up.
     assert_eq!(confirmed.is_err(), h.demux.backend() == Backend::Epoll, "{confirmed:?}");
     h.demux.abandon(handle);
-    let refused = h.demux.confirm(handle).is_err();
-    assert_eq!(refused, h.demux.backend() != Backend::Uring, "the name is stale");
+    assert_eq!(errno(h.demux.confirm(handle)), Errno::BADF.raw_os_error(), "the name is stale");
+}
+
+/// A demultiplexer that goes reads the bytes of others no more, and tells nobody.
+pub(crate) fn rule_04_end_of_everything_forgets_awaited_sends(h: &mut Harness) {
+    for told in [false, true] {
+        let Some((mut a, b, handle)) = lent_connection(h) else { return };
+        let lender = Lender::new(1);
+        assert!(lender.await_send(h, handle, b"ahoy"));
+        if told {
+            h.demux.flush(); // it is over, and nobody has taken it
+        }
+        *h = Harness::new(h.demux.backend());
+        assert_eq!(lender.place().told.get(), 0, "nobody goes on in a loop that is gone");
+        drop(b);
+        let mut rest = Vec::new();
+        a.read_to_end(&mut rest).unwrap();
+        let expected: &[u8] = if told { b"ahoy" } else { b"" };
+        assert_eq!(rest, expected);
+    }
 }

@@ -65,6 +65,7 @@ suite! {
         rule_04_cancel_of_all_others_in_a_turn_loses_nothing_that_lands,
         rule_04_cancelled_receive_into_lent_space_loses_nothing,
         rule_04_cancelled_receive_leaves_lent_space_alone,
+        rule_04_end_of_everything_forgets_awaited_sends,
         rule_04_end_of_everything_leaves_lent_space_alone,
         rule_05_close_ends_a_receive_into_lent_space,
         rule_05_detach_waits_for_a_receive_into_lent_space,
@@ -75,11 +76,13 @@ suite! {
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_06_socket_that_is_lent_receives_and_stays_blocking,
-        rule_05_reclaim_ends_an_awaited_send,
+        rule_05_awaited_send_ends_with_its_lease,
+        rule_05_reclaim_and_abandon_end_an_awaited_send,
         rule_05_socket_that_was_replaced_is_not_confirmed,
         rule_07_awaited_send_finds_no_room_and_says_so,
         rule_07_awaited_sends_go_together_and_are_told,
         rule_07_second_receive_into_lent_space_is_refused,
+        rule_08_awaited_sends_starve_nobody,
         rule_08_poll_and_send_do_not_disturb_a_receive_into_lent_space,
     }
     polling::{

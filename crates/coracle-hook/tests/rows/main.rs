@@ -136,7 +136,10 @@ suite! {
         together::{
             s10_cancel_of_small_sends,
             s31_close_of_small_sends,
+            s31_number_that_changes_when_there_is_no_room,
+            s32_nonblocking_sends_let_nobody_run,
             s32_small_send_waits_for_room,
+            s32_small_sends_wait_for_their_row,
         }
         waiting::{
             s32_poll_parks_and_says_what_the_kernel_says,
@@ -154,6 +157,7 @@ suite! {
         // In the simulator a hooked wait is a look now and then.
         together::{
             s32_small_send_is_with_the_kernel_when_it_returns,
+            s32_small_send_to_nobody_is_an_error,
             s32_small_sends_of_many_stay_apart,
         }
         corners::{ s32_number_that_was_a_socket, s31_number_that_changes_past_libc }

@@ -4,10 +4,12 @@
 use crate::harness::Harness;
 use crate::helping::{number, pair, said};
 use coracle_coro::{JoinHandle, sleep, spawn, yield_now};
+use coracle_loop::Loop;
+use coracle_loop::demux::Backend;
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -171,6 +173,113 @@ pub(crate) fn s10_cancel_of_small_sends(h: &Harness) {
                 other => assert_eq!((other, &rest[..]), (Err(libc::ECANCELED), &b""[..])),
             }
         }
+        Ok(())
+    });
+}
+
+/// Where a backend has rows, these sends are in one: what is tested here is that.
+pub(crate) fn s32_small_sends_wait_for_their_row(h: &Harness) {
+    h.run(|| {
+        let (mut near, mut far) = used_pair()?;
+        let (fd, lp) = (near.as_raw_fd(), Loop::current().expect("a loop"));
+        let sending = spawn(move || number(near.write(b"ahoy")));
+        let other = spawn(|| ());
+        yield_now();
+        let dump = lp.dump();
+        let rows = matches!(lp.backend(), Backend::Uring | Backend::Epoll);
+        let line = format!("awaited: send on descriptor {fd}");
+        assert_eq!((dump.contains(&line), sending.is_finished()), (rows, !rows), "{dump}");
+        assert_eq!(sending.join().expect("it sends"), Ok(4));
+        other.join().expect("the other");
+        let mut word = String::new();
+        far.read_to_string(&mut word)?;
+        assert_eq!(word, "ahoy");
+        Ok(())
+    });
+}
+
+/// A number that becomes another's after its send has found no room, and before that is told: the bytes are not
+/// for the other.
+pub(crate) fn s31_number_that_changes_when_there_is_no_room(h: &Harness) {
+    h.run(|| {
+        let (mut full, _reader) = used_pair()?;
+        full.set_nonblocking(true)?;
+        while full.write(&[1; 4096]).is_ok() {}
+        full.set_nonblocking(false)?;
+        let (stranger, mut peer) = used_pair()?;
+        let (mut near, _far) = used_pair()?;
+        let (fd, begun) = (full.into_raw_fd(), Rc::new(Cell::new(false)));
+        let seen = Rc::clone(&begun);
+        let changing = spawn(move || {
+            near.write_all(b"first in the row, and told first")?;
+            while !seen.get() {
+                yield_now(); // where there are no rows
+            }
+            // SAFETY: numbers.
+            io::Result::Ok(said(unsafe { libc::dup2(stranger.as_raw_fd(), fd) }))
+        });
+        let sending = spawn(move || {
+            begun.set(true);
+            // SAFETY: a number, and bytes that are always there.
+            said(unsafe { libc::send(fd, c"ahoy".as_ptr().cast(), 4, 0) } as i64)
+        });
+        assert_eq!(changing.join().expect("it changes")?, Ok(i64::from(fd)));
+        assert_eq!(sending.join().expect("it sends"), Err(libc::EBADF));
+        // SAFETY: it is ours.
+        assert_eq!(said(unsafe { libc::close(fd) }), Ok(0));
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest)?;
+        assert_eq!(rest, b"");
+        Ok(())
+    });
+}
+
+/// Who wants no wait lets nobody run, whether its socket is known from birth or not.
+pub(crate) fn s32_nonblocking_sends_let_nobody_run(h: &Harness) {
+    h.run(|| {
+        for copied in [false, true] {
+            let (mut near, mut far) = used_pair()?;
+            let copy = if copied { Some(near.try_clone()?) } else { None };
+            near.set_nonblocking(true)?;
+            far.write_all(b"1")?;
+            while number(near.read(&mut [0; 8])) != Ok(1) {
+                yield_now();
+            }
+            let others = Rc::new(Cell::new(0));
+            let count = Rc::clone(&others);
+            let other = spawn(move || count.set(1));
+            near.write_all(b"ahoy")?;
+            assert_eq!(others.get(), 0, "another coroutine ran meanwhile");
+            other.join().expect("the other");
+            drop((near, copy));
+            let mut word = String::new();
+            far.read_to_string(&mut word)?;
+            assert_eq!(word, "ahoy");
+        }
+        Ok(())
+    });
+}
+
+/// A peer that is gone is an error of whose send it was.
+pub(crate) fn s32_small_send_to_nobody_is_an_error(h: &Harness) {
+    h.run(|| {
+        let all = crowd(|near| {
+            loop {
+                match number(near.write(b"ahoy")) {
+                    Ok(4) => yield_now(),
+                    other => return other,
+                }
+            }
+        })?;
+        let (gone, still): (Vec<_>, Vec<_>) =
+            all.into_iter().enumerate().partition(|it| it.0 % 2 == 0);
+        let gone = gone.into_iter().map(|(_, (far, sending))| (drop(far), sending).1);
+        for sending in gone.collect::<Vec<_>>() {
+            let error = sending.join().expect("it sends").expect_err("nobody is there");
+            assert!([libc::EPIPE, libc::ECONNRESET].contains(&error), "{error}");
+        }
+        assert!(still.iter().all(|(_, (_, sending))| !sending.is_finished()));
+        still.into_iter().for_each(|(_, (far, _))| drop(far));
         Ok(())
     });
 }

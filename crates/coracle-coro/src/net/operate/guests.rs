@@ -17,7 +17,7 @@ use crate::failures;
 use crate::scheduler::Scheduler;
 use crate::unasked::{Ask, Unasked};
 use crate::waits_for::WaitsFor;
-use coracle_loop::demux::{AcceptPlace, Address, Backend, Operation, Outcome, Submitted};
+use coracle_loop::demux::{AcceptPlace, Address, Backend, Lease, Operation, Outcome, Submitted};
 use coracle_loop::{Loop, LoopHandle, is_older};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::ptr::null;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 /// A receive that has waited for so long, and at most twice that, has its number looked at.
@@ -42,7 +43,7 @@ thread_local! {
 struct Guest {
     generation: u32,
     socket: Rc<Socket>,
-    /// How often something was asked of it.
+    /// How often something was asked of it that may last.
     calls: Cell<u32>,
     /// The call that waited when this was last passed by, and the last for which the number was looked at.
     seen: Cell<u32>,
@@ -63,6 +64,8 @@ pub struct Number {
     pub fd: i32,
     /// Which of those that have had it.
     pub generation: u32,
+    /// What changes before it is closed.
+    pub closes: &'static AtomicU32,
     /// Told when a loop has this number from now on, and with which it can be told of its close.
     pub on_lend: fn(i32, LoopHandle),
 }
@@ -93,7 +96,8 @@ pub fn forget_older(fd: i32, generation: u32) {
 
 /// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
 /// only its number, which may be that of another before the loop hears of a close by another thread. On io_uring
-/// it has it from when a request is handed over, which is up to a turn after the call.
+/// it has it from when a request is handed over, which is up to a turn after the call; and a send that goes with
+/// others is made by its number, if nobody has closed that meanwhile ([`Lease`]).
 #[inline]
 pub fn has_guests() -> bool {
     let keeps = |backend| matches!(backend, Backend::Uring | Backend::Epoll);
@@ -125,10 +129,10 @@ impl Number {
     /// As [`receive`](Number::receive).
     pub unsafe fn receive_unasked(self, space: &mut [u8], ask: Ask) -> Option<Answer> {
         let call = Unasked::new(self.fd, ask);
-        let (socket, around) = self.find()?;
+        let (socket, around) = self.find(true)?;
         let confirmed = current::with(|frame| frame?.lp().confirm_number(socket.handle).ok());
         if confirmed.is_none() {
-            forget(self.fd);
+            self.forget_with_others();
             return None;
         }
         socket.read_timeout.set(None);
@@ -145,9 +149,13 @@ impl Number {
     /// # Safety
     /// As [`receive`](Number::receive).
     pub unsafe fn send(self, bytes: &[u8]) -> Option<Answer> {
-        self.with_guest(None, |socket| {
-            with_caller(|caller| socket.send_together(caller, bytes).unwrap_or(Ok(0)))
-        })
+        let (socket, around) = self.find(false)?;
+        let lease = Lease::new(self.closes);
+        let together = |caller: Caller<'_>| socket.send_together(caller, bytes, lease);
+        match with_caller(|caller| together(caller).unwrap_or(Ok(0))) {
+            Ok(count) => Some(Ok(count)),
+            Err(error) => self.tell(&socket, &error, around, None),
+        }
     }
 
     /// connect(2). Only [on io_uring](is_on_uring).
@@ -191,19 +199,19 @@ impl Number {
     ) -> Option<Answer> {
         let own =
             own.and_then(|own| current::with(|frame| frame.map(|frame| frame.lp().deadline(own))));
-        let (socket, around) = self.find()?;
+        let (socket, around) = self.find(true)?;
         match act(&socket) {
             Ok(count) => Some(Ok(count)),
             Err(error) => self.tell(&socket, &error, around, own),
         }
     }
 
-    /// The guest of this number, and the deadline around who calls.
+    /// The guest of this number, and the deadline around who calls; who calls may have to wait for long.
     #[inline]
-    fn find(self) -> Option<(Rc<Socket>, Option<Instant>)> {
+    fn find(self, waits: bool) -> Option<(Rc<Socket>, Option<Instant>)> {
         current::with(|frame| {
             let caller = Caller { frame: frame? };
-            Some((self.guest(caller)?, caller.frame.deadline.get()))
+            Some((self.guest(caller, waits)?, caller.frame.deadline.get()))
         })
     }
 
@@ -228,15 +236,24 @@ impl Number {
             // It was forgotten, which says why; or it has become something else without a word.
             Errno::BADF if socket.is_gone() => Some(Err(error)),
             Errno::BADF | Errno::NOTSOCK | Errno::ALREADY | Errno::OPNOTSUPP => {
-                forget(self.fd);
+                self.forget_with_others();
                 None
             }
             _ => Some(Err(error)),
         }
     }
 
+    /// The number may have become something else. Whoever waits on what it was is told, for nobody else would.
+    #[cold]
+    fn forget_with_others(self) {
+        // SAFETY: it is only used for the call; a number that is closed is refused by the kernel.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        current::with(|frame| frame.into_iter().for_each(|it| it.lp().check_number(descriptor)));
+        forget(self.fd);
+    }
+
     #[inline]
-    fn guest(self, caller: Caller<'_>) -> Option<Rc<Socket>> {
+    fn guest(self, caller: Caller<'_>, waits: bool) -> Option<Rc<Socket>> {
         let home = std::ptr::from_ref(caller.frame.scheduler());
         let found = GUESTS.with(|guests| {
             let guests = guests.borrow();
@@ -244,7 +261,7 @@ impl Number {
             if guest.generation != self.generation || guest.socket.home.get() != home {
                 return None;
             }
-            guest.calls.set(guest.calls.get().wrapping_add(1));
+            guest.calls.set(guest.calls.get().wrapping_add(waits.into()));
             Some(Rc::clone(&guest.socket))
         });
         found.or_else(|| self.make_guest(caller.lp()))
