@@ -26,6 +26,9 @@ const ROW: usize = 32;
 pub(crate) struct Due {
     sends: Vec<DueSend>,
     landed: VecDeque<(Awaited, Landed)>,
+    /// Below [`ROW`], how many were told in a row; from there on, how many others were told since. For who is told
+    /// may send again, and again.
+    told: usize,
 }
 
 struct DueSend {
@@ -141,12 +144,31 @@ impl Due {
         self.landed.extend(gone.map(|send| (send.awaited, CANCELLED)));
     }
 
-    /// The next to be told.
+    /// The next to be told, unless it is the turn of others.
     #[inline]
     pub(crate) fn tell(&mut self) -> Option<Awaited> {
+        if self.told >= ROW {
+            return None;
+        }
         let (awaited, landed) = self.landed.pop_front()?;
+        self.told += 1;
         awaited.land(landed);
         Some(awaited)
+    }
+
+    /// Whether it is the turn of others to be told. It is over when a row of them was, or there are none.
+    #[inline]
+    pub(crate) fn is_others_turn(&self) -> bool {
+        self.told >= ROW
+    }
+
+    /// One of the others is told, or there is none.
+    #[inline]
+    pub(crate) fn note_other(&mut self, some: bool) {
+        self.told += 1;
+        if !some || self.told >= 2 * ROW {
+            self.told = 0;
+        }
     }
 
     /// Nobody is told any more, and who waited may be gone.

@@ -132,8 +132,6 @@ pub(crate) struct Adaptor<P: Poller> {
     gathered: Gathered,
     carrier: Carrier,
     due: Due,
-    /// One of those was told last: who is told may send again, and so another comes in between.
-    told_due: bool,
     resident: Resident,
     wakeup: Wakeup,
     signals: Inbox,
@@ -221,7 +219,6 @@ impl<P: Poller> Adaptor<P> {
             gathered: Gathered::new(),
             carrier: Carrier::new(),
             due: Due::default(),
-            told_due: false,
             lent,
             signals: Inbox::new(waker.clone()),
             wakeup,
@@ -711,13 +708,17 @@ impl<P: Poller> Demux for Adaptor<P> {
             return None; // what waits here is the parent's, to be told and to be sent
         }
         loop {
-            if std::mem::take(&mut self.told_due)
-                && let Some(arrival) = self.next_other()
-            {
-                return Some(arrival);
+            if self.due.is_others_turn() {
+                if self.gathered.is_empty() && self.finished.is_empty() {
+                    self.gather();
+                }
+                let other = self.next_other();
+                self.due.note_other(other.is_some());
+                if other.is_some() {
+                    return other;
+                }
             }
             if let Some(awaited) = self.due.tell() {
-                self.told_due = true;
                 return Some(Arrival::Landed(awaited));
             }
             if let Some(arrival) = self.tell_gathered() {

@@ -103,8 +103,6 @@ pub(crate) struct Uring {
     resident: Resident,
     carrier: Carrier,
     due: Due,
-    /// One of those was told last: who is told may send again, and so another comes in between.
-    told_due: bool,
     /// Carried sends that did not go through.
     failed: Vec<cqueue::Entry>,
     /// Descriptors on which something waits behind a carried send.
@@ -218,7 +216,6 @@ impl Uring {
             lent,
             carrier: Carrier::new(),
             due: Due::default(),
-            told_due: false,
             failed: Vec::new(),
             behind: Vec::new(),
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),

@@ -35,8 +35,11 @@ impl Uring {
             return None;
         }
         let others = self.taken < self.arrived.len() || !self.finished.is_empty();
-        if others && std::mem::take(&mut self.told_due) {
-            return None;
+        if self.due.is_others_turn() {
+            self.due.note_other(others);
+            if others {
+                return None;
+            }
         }
         if !self.due.has_landed() {
             if others && !self.due.is_row() {
@@ -44,7 +47,6 @@ impl Uring {
             }
             self.send_due();
         }
-        self.told_due = true;
         self.due.tell()
     }
 
