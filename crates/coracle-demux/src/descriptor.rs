@@ -54,6 +54,12 @@ impl Source {
         }
     }
 
+    /// Whether it is a socket of somebody else's, which [sends together with others](crate::Demux::await_send).
+    #[inline]
+    pub(crate) fn sends_together(&self, kind: Kind) -> bool {
+        self.is_lent() && kind.is_socket()
+    }
+
     /// Whether a thread works on it.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Source::File(file) if Arc::strong_count(file) > 1)

@@ -24,18 +24,24 @@ const ROW: usize = 32;
 /// The sends that are due, and those that are over and not told.
 #[derive(Default)]
 pub(crate) struct Due {
-    sends: Vec<DueSend>,
+    sends: Vec<AwaitedSend>,
     landed: VecDeque<(Awaited, Landed)>,
     /// Below [`ROW`], how many were told in a row; from there on, how many others were told since. For who is told
     /// may send again, and again.
     told: usize,
 }
 
-struct DueSend {
-    socket: Handle,
-    bytes: Memory,
-    awaited: Awaited,
-    lease: Lease,
+/// A send that a parked coroutine [awaits](crate::Demux::await_send).
+#[derive(Debug)]
+pub struct AwaitedSend {
+    /// Where to: a socket that is lent.
+    pub socket: Handle,
+    /// What.
+    pub bytes: Memory,
+    /// Where it lands how many of them there was room for.
+    pub awaited: Awaited,
+    /// For how long the socket's number is what it is.
+    pub lease: Lease,
 }
 
 /// Whether a number is still what it was when it was lent: a counter that changes before the number is closed, in
@@ -73,7 +79,7 @@ impl Lease {
 
 const CANCELLED: Landed = Landed::Failed(libc::ECANCELED);
 
-impl DueSend {
+impl AwaitedSend {
     #[inline(always)]
     fn make(&self, fd: BorrowedFd<'_>, kind: Kind) -> Landed {
         match attempt::send_bytes(fd, kind, self.bytes.as_slice()) {
@@ -85,9 +91,13 @@ impl DueSend {
 }
 
 impl Due {
+    /// Takes a send, if it is `possible`; says so.
     #[inline]
-    pub(crate) fn push(&mut self, socket: Handle, bytes: Memory, awaited: Awaited, lease: Lease) {
-        self.sends.push(DueSend { socket, bytes, awaited, lease });
+    pub(crate) fn take(&mut self, send: AwaitedSend, possible: bool) -> bool {
+        if possible {
+            self.sends.push(send);
+        }
+        possible
     }
 
     /// Whether there is nobody to be told, now or later.

@@ -81,7 +81,7 @@ pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 #[doc(hidden)]
 pub use descriptor::identity;
-pub use due::Lease;
+pub use due::{AwaitedSend, Lease};
 pub use fork::ForkGuard;
 pub use landing::{Arrival, Awaited, Landed, Landing};
 pub use lent::Lent;
@@ -277,16 +277,10 @@ pub trait Demux {
 
     /// Has a coroutine's bytes sent together with what others send, soon and in this turn: as many as there is
     /// room for then, 0 if there is none, and so many land where it is [awaited](Awaited). Only for
-    /// [lent](Demux::lend) sockets, whose owners count on it that the kernel has what was sent; `ECANCELED` if the
-    /// `lease` is over before. False in all other cases, and then nothing was done.
+    /// [lent](Demux::lend) sockets, whose owners count on it that the kernel has what was sent; `ECANCELED` if its
+    /// [lease](Lease) is over before. False in all other cases, and then nothing was done.
     #[inline]
-    fn await_send(
-        &mut self,
-        _socket: Handle,
-        _bytes: Memory,
-        _awaited: Awaited,
-        _lease: Lease,
-    ) -> bool {
+    fn await_send(&mut self, _send: AwaitedSend) -> bool {
         false
     }
 

@@ -30,14 +30,14 @@ use crate::address::Address;
 use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::due::{Due, Lease};
+use crate::due::{AwaitedSend, Due};
 use crate::few::Few;
 use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::landing::{self, Arrival, Awaited, Receive};
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
-use crate::memory::{Memory, Payload, Space};
+use crate::memory::{Payload, Space};
 use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
 use crate::quay;
 use crate::resident::Resident;
@@ -537,14 +537,10 @@ impl Demux for Uring {
         !self.fork.is_forked() && self.start_awaited(socket, space, awaited)
     }
 
-    fn await_send(
-        &mut self,
-        socket: Handle,
-        bytes: Memory,
-        awaited: Awaited,
-        lease: Lease,
-    ) -> bool {
-        self.send_soon(socket, bytes, awaited, lease)
+    fn await_send(&mut self, send: AwaitedSend) -> bool {
+        let together = |slot: &Slot| slot.source.sends_together(slot.kind);
+        let possible = !self.fork.is_forked() && self.slot(send.socket).is_ok_and(together);
+        self.due.take(send, possible)
     }
 
     fn cancel_receive(&mut self, socket: Handle) {

@@ -18,6 +18,6 @@ pub struct Settings {
     /// kernel has the bytes, as ever. But it finds room nearly always, and there is code that relies on running on
     /// at once: OpenSSL sends an alert between an error and the look at its thread's list of errors, which another
     /// coroutine may have emptied then; and a library may have one buffer for all its connections. Programs
-    /// without such code gain a tenth of a short answer's time by it, or more.
+    /// without such code gain about a tenth of a short answer's time by it.
     pub sending: bool,
 }

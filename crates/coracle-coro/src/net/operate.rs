@@ -31,8 +31,8 @@ use crate::sync::line::Line;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, Completion, Finished, Landed, Lease, Memory, Message, Operation, Outcome, Outgoing,
-    Payload, Space, Submitted, Token,
+    Address, AwaitedSend, Completion, Finished, Landed, Lease, Memory, Message, Operation, Outcome,
+    Outgoing, Payload, Space, Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
@@ -659,8 +659,8 @@ impl Socket {
         }
         // SAFETY: this returns when it has landed, and `bytes` are borrowed until then. A coroutine that never
         // goes on is leaked with its stack.
-        let (bytes, landing) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
-        if !caller.lp().await_send(self.handle, bytes, landing, lease) {
+        let (bytes, awaited) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
+        if !caller.lp().await_send(AwaitedSend { socket: self.handle, bytes, awaited, lease }) {
             return None;
         }
         let _turn = self.writing.take();

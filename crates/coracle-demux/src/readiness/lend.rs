@@ -1,10 +1,7 @@
 //! Descriptors of somebody else's: what is done for them, and how that ends.
 
-use super::{Adaptor, Poller, Slot};
+use super::{Adaptor, Poller};
 use crate::Demux;
-use crate::due::Lease;
-use crate::landing::Awaited;
-use crate::memory::Memory;
 use crate::operation::{Handle, Readiness};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -12,23 +9,6 @@ use slotmap::Key;
 use std::io;
 
 impl<P: Poller> Adaptor<P> {
-    /// [`Demux::await_send`](crate::Demux::await_send).
-    #[inline]
-    pub(super) fn send_soon(
-        &mut self,
-        socket: Handle,
-        bytes: Memory,
-        awaited: Awaited,
-        lease: Lease,
-    ) -> bool {
-        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
-        let possible = !self.fork.is_forked() && self.slots.get(socket).is_some_and(is_lent);
-        if possible {
-            self.due.push(socket, bytes, awaited, lease);
-        }
-        possible
-    }
-
     /// [`Demux::confirm`](crate::Demux::confirm).
     pub(super) fn confirm_lent(&mut self, handle: Handle) -> io::Result<()> {
         self.own_slot(handle)?;
@@ -49,7 +29,8 @@ impl<P: Poller> Adaptor<P> {
             && !forked
             && let Some(slot) = self.slots.get(handle)
         {
-            self.due.send_last(handle, slot.source.as_fd(), slot.kind);
+            let (fd, kind) = slot.parts();
+            self.due.send_last(handle, fd, kind);
         }
         self.cancel_lent(handle);
         if !forked {

@@ -1,32 +1,13 @@
 //! Sockets of somebody else's: sends that go with others, and how a lend ends.
 
-use super::{Slot, Uring};
+use super::Uring;
 use crate::Demux;
-use crate::due::Lease;
 use crate::landing::Awaited;
-use crate::memory::Memory;
 use crate::operation::{Handle, Token};
 use rustix::fd::AsFd;
 use slotmap::Key;
 
 impl Uring {
-    /// [`Demux::await_send`](crate::Demux::await_send).
-    #[inline]
-    pub(super) fn send_soon(
-        &mut self,
-        socket: Handle,
-        bytes: Memory,
-        awaited: Awaited,
-        lease: Lease,
-    ) -> bool {
-        let is_lent = |slot: &Slot| slot.source.is_lent() && slot.kind.is_socket();
-        let possible = !self.fork.is_forked() && self.slot(socket).is_ok_and(is_lent);
-        if possible {
-            self.due.push(socket, bytes, awaited, lease);
-        }
-        possible
-    }
-
     /// The next who awaits a send and can be told. They are sent by send(2), in a row: that takes less time than a
     /// request and its completion.
     #[inline(never)]

@@ -4,8 +4,8 @@
 
 use crate::harness::{Harness, Submission, errno};
 use coracle_demux::{
-    Arrival, Awaited, Backend, Descriptor, Handle, Interest, Landed, Landing, Lease, Memory,
-    Operation, Outcome, Payload, Space, Token,
+    Arrival, Awaited, AwaitedSend, Backend, Descriptor, Handle, Interest, Landed, Landing, Lease,
+    Memory, Operation, Outcome, Payload, Space, Token,
 };
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -550,7 +550,8 @@ impl Lender {
         bytes: &'static [u8],
         lease: Lease,
     ) -> bool {
-        h.demux.await_send(socket, Memory::from(bytes), self.lend_landing(), lease)
+        let (bytes, awaited) = (Memory::from(bytes), self.lend_landing());
+        h.demux.await_send(AwaitedSend { socket, bytes, awaited, lease })
     }
 }
 

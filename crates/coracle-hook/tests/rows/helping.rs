@@ -5,7 +5,7 @@ use coracle_coro::spawn;
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use std::fmt::Debug;
-use std::io;
+use std::io::{self, Read, Write};
 use std::mem::zeroed;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -32,6 +32,17 @@ pub(crate) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, _) = listener.accept()?;
+    Ok((near, far))
+}
+
+/// Two ends of a connection through which something has gone both ways, and which have nothing left to be read.
+pub(crate) fn used_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let (near, far) = pair()?;
+    for (from, to) in [(&far, &near), (&near, &far), (&far, &near)] {
+        let (mut from, mut to) = (from, to);
+        from.write_all(b"1")?;
+        assert_eq!(to.read(&mut [0; 8])?, 1);
+    }
     Ok((near, far))
 }
 

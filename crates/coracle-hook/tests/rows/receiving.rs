@@ -2,12 +2,12 @@
 //! another, disturbed by a signal, and gone with their loop. Whatever ends one, its space is its owner's again.
 
 use crate::harness::{ECANCELED, Harness};
-use crate::helping::{apart, number, pair, said, to_be_closed};
+use crate::helping::{apart, number, pair, said, to_be_closed, used_pair};
 use coracle_coro::{JoinHandle, spawn, spawn_on, timeout, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,17 +16,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
-
-/// Two ends of a connection through which something has gone both ways, and which have nothing left to be read.
-fn used_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let (near, far) = pair()?;
-    for (from, to) in [(&far, &near), (&near, &far), (&far, &near)] {
-        let (mut from, mut to) = (from, to);
-        from.write_all(b"1")?;
-        assert_eq!(to.read(&mut [0; 8])?, 1);
-    }
-    Ok((near, far))
-}
 
 /// Space that is never given back, so that one may look at it after its receive is over.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 //! and who is cancelled or closed meanwhile is told so, and not somebody else.
 
 use crate::harness::Harness;
-use crate::helping::{number, pair, said};
+use crate::helping::{number, said, used_pair};
 use coracle_coro::{JoinHandle, sleep, spawn, yield_now};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
@@ -15,16 +15,6 @@ use std::time::Duration;
 
 /// More than are received in a row, and more than one turn of any backend tells of.
 const CROWD: usize = 100;
-
-/// Two ends of a connection of which both have received something.
-fn used_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let (near, far) = pair()?;
-    for (mut from, mut to) in [(&far, &near), (&near, &far)] {
-        from.write_all(b"1")?;
-        assert_eq!(to.read(&mut [0; 8])?, 1);
-    }
-    Ok((near, far))
-}
 
 /// Coroutines that are all ready in one turn, and each do the same with a connection; the other ends.
 fn crowd<T: 'static>(
