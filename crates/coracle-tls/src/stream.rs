@@ -160,8 +160,11 @@ impl<S: Read + Write> TlsStream<S> {
         if self.closed {
             self.out.truncate(before); // we have nothing more to say
         }
-        let sent = self.send();
-        decoded.and(sent)
+        match self.send() {
+            // Who reads gets what was received: that the answer to it did not go out is told to who writes.
+            Err(_) if self.read < self.plain.len() || self.engine.has_ended() => decoded,
+            sent => decoded.and(sent),
+        }
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -279,9 +282,11 @@ mod tests {
         let roots = Roots::identity(&identity).unwrap();
         let client = ClientTls::new(ClientSettings::trusting(roots)).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
+        let (leave, gone) = std::sync::mpsc::channel::<()>();
         let server = std::thread::spawn(move || {
             let mut stream = ServerTls::new(identity).unwrap().accept(theirs).unwrap();
             stream.write_all(b"ahoy").unwrap();
+            gone.recv().unwrap_err(); // nobody is there to hear what this side answers to the close
             let mut all = Vec::new();
             stream.read_to_end(&mut all).map(|_| all)
         });
@@ -291,10 +296,12 @@ mod tests {
         assert_eq!(stream.write(b"the last words").unwrap(), 14);
         assert!(stream.close().is_err());
         let mut greeting = [0; 4];
-        let _ = stream.read(&mut greeting); // which tries to send, too
+        while stream.read(&mut greeting).is_err() {} // which tries to send, too
+        assert_eq!(&greeting, b"ahoy");
         stream.socket.is_full = false;
         stream.close().unwrap();
         drop(stream);
+        drop(leave);
         assert_eq!(server.join().unwrap().unwrap(), b"the last words");
     }
 }
