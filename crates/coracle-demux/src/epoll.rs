@@ -2,20 +2,30 @@
 //!
 //! After that no `epoll_ctl` is needed for sending and receiving: the adaptor remembers what it has not
 //! used up. Only a poll asks again, because it must report a level: `EPOLL_CTL_MOD` makes the kernel look.
+//!
+//! The [alarm](crate::alarm) is a timerfd in the set.
 #![allow(unsafe_code)]
 
+use crate::alarm::Alarm;
 use crate::backend::{Backend, Features};
 use crate::operation::{Interest, Readiness};
 use crate::readiness::Poller;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::time::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::cell::OnceCell;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many events one wait takes from the kernel; the rest is there at the next.
 const EVENTS_PER_WAIT: usize = 1024;
+
+/// The key of the alarm. No handle has it: the lower half of a handle is never as large.
+const ALARM: u64 = u64::MAX;
 
 pub(crate) struct Epoll {
     set: OwnedFd,
@@ -23,13 +33,16 @@ pub(crate) struct Epoll {
     next: usize,
     /// epoll_pwait2 (Linux 5.11) takes nanoseconds; epoll_wait rounds up to milliseconds.
     nanoseconds: bool,
+    alarm: Alarm,
+    timer: Timer,
 }
 
 impl Epoll {
     pub(crate) fn open() -> io::Result<Epoll> {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let events = Vec::with_capacity(EVENTS_PER_WAIT);
-        Ok(Epoll { set, events, next: 0, nanoseconds: true })
+        let alarm = Alarm::default();
+        Ok(Epoll { set, events, next: 0, nanoseconds: true, alarm, timer: Timer::default() })
     }
 
     fn everything() -> EventFlags {
@@ -60,6 +73,32 @@ impl Epoll {
         // SAFETY: the kernel has written this many events, which is at most the capacity.
         unsafe { self.events.set_len(result as usize) };
         Ok(())
+    }
+}
+
+/// What the alarm is made of.
+#[derive(Default)]
+struct Timer {
+    /// Made when it is first set; none if that was refused.
+    fd: OnceCell<Option<OwnedFd>>,
+}
+
+impl Timer {
+    /// Makes it ring in `set` after so long. It need not be read, for that is an edge.
+    #[cold]
+    fn set(&self, left: Duration, set: &OwnedFd) -> bool {
+        let timer = self.fd.get_or_init(|| Timer::open(set).ok());
+        let (Some(timer), Ok(left)) = (timer, Timespec::try_from(left)) else { return false };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Itimerspec { it_interval: never, it_value: left };
+        timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).is_ok()
+    }
+
+    fn open(set: &OwnedFd) -> io::Result<OwnedFd> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(set, &timer, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
+        Ok(timer)
     }
 }
 
@@ -99,6 +138,11 @@ impl Poller for Epoll {
         }
     }
 
+    #[inline]
+    fn timeout(&mut self, deadline: Instant) -> Option<Duration> {
+        self.alarm.timeout(deadline, |_, left| self.timer.set(left, &self.set))
+    }
+
     #[inline(always)]
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.events.clear();
@@ -124,10 +168,15 @@ impl Poller for Epoll {
 
     #[inline]
     fn next_event(&mut self) -> Option<(u64, Readiness)> {
-        let event = self.events.get(self.next)?;
-        self.next += 1;
-        let (data, flags) = (event.data, event.flags); // copied: the struct is packed
-        Some((data.u64(), Readiness::from_kernel(flags.bits())))
+        loop {
+            let event = self.events.get(self.next)?;
+            self.next += 1;
+            let (data, flags) = (event.data, event.flags); // copied: the struct is packed
+            if data.u64() != ALARM {
+                return Some((data.u64(), Readiness::from_kernel(flags.bits())));
+            }
+            self.alarm.rang();
+        }
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {

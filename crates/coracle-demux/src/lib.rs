@@ -47,6 +47,7 @@
 
 mod address;
 mod affinity;
+mod alarm;
 mod attempt;
 mod backend;
 mod descriptor;
@@ -318,6 +319,15 @@ pub trait Demux {
     /// Only what cannot be answered otherwise: the kernel object is broken, or (simulator) nothing can
     /// ever happen any more.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Waits until something has happened, at most until `deadline`. Cheaper than [`wait`](Demux::wait) if that is
+    /// far away: who waits again for the same or a later one does not set the kernel's timer again.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Demux::wait).
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
+        self.wait(Some(deadline.saturating_duration_since(self.now())))
+    }
 
     /// The next completion, if one is there. Does not wait.
     fn next(&mut self) -> Option<Completion>;

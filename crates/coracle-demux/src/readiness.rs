@@ -26,6 +26,7 @@ mod carrier;
 mod gather;
 mod lend;
 mod start;
+mod wait;
 mod work;
 
 use self::carrier::{Carrier, Left};
@@ -47,14 +48,14 @@ use crate::operation::{
 };
 use crate::resident::Resident;
 use crate::retry::Retries;
-use crate::signal::{self, Inbox};
+use crate::signal::Inbox;
 use crate::socket::{self, SocketKind, SocketOption};
 use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use slotmap::{Key, KeyData, SlotMap};
+use slotmap::{Key, SlotMap};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -100,6 +101,13 @@ pub(crate) trait Poller {
 
     /// Forgets `fd`, which is then open still. `closing`: its last reference is about to be closed.
     fn remove(&mut self, fd: BorrowedFd<'_>, key: u64, closing: bool);
+
+    /// The time-out of a wait that must end at `deadline`; none if something else ends it by then. All events have
+    /// been taken.
+    #[inline]
+    fn timeout(&mut self, deadline: Instant) -> Option<Duration> {
+        Some(deadline.saturating_duration_since(Instant::now()))
+    }
 
     /// Collects events, waiting at most `timeout` for the first. An interruption is an early return.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
@@ -408,56 +416,6 @@ impl<P: Poller> Adaptor<P> {
         let result = Ok(Outcome::Lent(self.lent.lend(spare, count).or_copy()));
         Completion { token, more: true, result, payload: Payload::Nothing }
     }
-
-    // --- Waiting -----------------------------------------------------------------------------------
-
-    /// Puts the descriptors that were reported and not looked at in line.
-    fn queue_events(&mut self) {
-        while let Some((key, ready)) = self.poller.next_event() {
-            if let Some(handle) = self.note(key, ready) {
-                self.enqueue(handle);
-            }
-        }
-    }
-
-    /// Takes in an event that is not simply a lent receive's: gives the descriptor to be looked at.
-    fn note(&mut self, key: u64, ready: Readiness) -> Option<Handle> {
-        let handle = Handle::from(KeyData::from_ffi(key));
-        match self.slots.get_mut(handle) {
-            Some(slot) => {
-                slot.ready |= ready;
-                self.finish_polls(handle, ready);
-                return Some(handle);
-            }
-            None if key == WAKEUP => self.note_wakeup(),
-            None => {} // an event for a descriptor that is gone
-        }
-        None
-    }
-
-    fn note_wakeup(&self) {
-        // With edges, each write to an eventfd is a new one; anything else fills up.
-        if !(P::EDGE && self.wakeup.needs_no_drain()) {
-            self.wakeup.drain();
-        }
-    }
-
-    fn note_signals(&mut self) {
-        let arrived = self.signals.take();
-        if arrived == 0 {
-            return;
-        }
-        for (token, in_flight) in &self.operations {
-            if let Operation::Signal { signal } = in_flight.operation
-                && arrived & signal::bit(signal) != 0
-            {
-                let result = Ok(Outcome::Signal);
-                let payload = Payload::Nothing;
-                let completion = Completion { token, more: true, result, payload };
-                self.finished.push_back(Arrival::Completion(completion));
-            }
-        }
-    }
 }
 
 impl<P: Poller> Demux for Adaptor<P> {
@@ -660,35 +618,11 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.fork.check()?;
-        self.hand_over();
-        self.resident.forget();
-        self.queue_events();
-        if !self.again.is_empty() {
-            self.runnable.extend(self.again.drain(..));
-        }
-        let busy = self.wakeup.was_drained() || self.is_busy();
-        let timeout = self.retries.shorten(timeout);
-        self.poller.wait(if busy { Some(Duration::ZERO) } else { timeout })?;
-        if !self.runnable.is_empty() {
-            // Those who were left over come first: some pollers report the same few as ready every time.
-            self.queue_events();
-        }
-        for handle in self.retries.take_due() {
-            if let Some(slot) = self.slots.get_mut(handle) {
-                slot.ready |= Readiness::WRITE;
-                slot.pausing = false;
-                self.enqueue(handle);
-            }
-        }
-        self.note_signals();
-        for (token, report) in self.reports.take() {
-            self.finish_job(token, report);
-        }
-        if self.gathered.is_empty() && self.finished.is_empty() {
-            self.gather();
-        }
-        Ok(())
+        self.wait_for(|_| timeout)
+    }
+
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
+        self.wait_for(|poller| poller.timeout(deadline))
     }
 
     fn next(&mut self) -> Option<Completion> {

@@ -25,6 +25,7 @@ mod lend;
 mod notice;
 mod ring;
 mod start;
+mod wait;
 
 use crate::address::Address;
 use crate::attempt;
@@ -37,19 +38,19 @@ use crate::fork::ForkGuard;
 use crate::landing::{self, Arrival, Awaited, Receive};
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
-use crate::memory::{Payload, Space};
-use crate::operation::{Completion, Handle, Operation, Outcome, Submitted, Token};
+use crate::memory::Space;
+use crate::operation::{Completion, Handle, Operation, Submitted, Token};
 use crate::quay;
 use crate::resident::Resident;
 use crate::retry::Retries;
-use crate::signal::{self, Inbox};
+use crate::signal::Inbox;
 use crate::socket::{self, SocketKind, SocketOption};
 use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
 use buffer_ring::BufferRing;
 use carrier::{Carrier, RestIndex};
-use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use notice::Notice;
 use ring::{explain_refusal, kernel_is_at_least, open_ring};
@@ -65,10 +66,13 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wait::Clock;
 
-/// `user_data` of the wake-up's poll, and of requests whose completion says nothing. No token has them.
+/// `user_data` of the wake-up's poll, of requests whose completion says nothing, and of the alarm. No token has
+/// them.
 const WAKEUP: u64 = u64::MAX;
 const SILENT: u64 = u64::MAX - 1;
+const ALARM: u64 = u64::MAX - 2;
 
 /// `user_data` below this is the carrier's: the upper half of a token is never zero.
 const CARRIED: u64 = 1 << 32;
@@ -111,6 +115,7 @@ pub(crate) struct Uring {
     multishot: bool,
     /// Whether the kernel tells how much of a send that may not wait went through (6.1).
     carrying: bool,
+    clock: Clock,
     wakeup: Wakeup,
     signals: Inbox,
     threads: Threads,
@@ -221,6 +226,7 @@ impl Uring {
             multishot: settings.modern_uring && kernel_is_at_least(6, 0),
             carrying: settings.modern_uring && kernel_is_at_least(6, 1),
             signals: Inbox::new(waker.clone()),
+            clock: Clock::default(),
             wakeup,
             threads: settings.threads.clone(),
             reports: Mailbox::new(waker),
@@ -334,61 +340,6 @@ impl Uring {
             self.try_send(socket, bytes)
         } else {
             Ok(0) // the kernel is short of something
-        }
-    }
-
-    // --- Waiting ---------------------------------------------------------------------------------------
-
-    /// Hands over what is queued, and waits for a completion if `timeout` allows it.
-    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.connects = 0;
-        let entered = match timeout {
-            Some(Duration::ZERO) => {
-                let queue = self.ring.submission();
-                // Completions that need our thread are announced by a flag: no flag, no call.
-                if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
-                    return Ok(());
-                }
-                drop(queue);
-                self.ring.submit()
-            }
-            Some(timeout) => {
-                let timeout = Timespec::from(timeout);
-                let arguments = SubmitArgs::new().timespec(&timeout);
-                self.ring.submitter().submit_with_args(1, &arguments)
-            }
-            None => self.ring.submit_and_wait(1),
-        };
-        match entered.map_err(|error| error.raw_os_error().map(Errno::from_raw_os_error)) {
-            // ETIME: the time-out. EBUSY, EAGAIN: the completion queue must be emptied first.
-            Ok(_) | Err(Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN)) => Ok(()),
-            Err(Some(error)) => Err(error.into()),
-            Err(None) => Err(io::Error::other("io_uring_enter failed without saying why")),
-        }
-    }
-
-    fn note_signals(&mut self) {
-        let arrived = self.signals.take();
-        if arrived == 0 {
-            return;
-        }
-        for (token, in_flight) in &self.operations {
-            if let Operation::Signal { signal } = in_flight.operation
-                && arrived & signal::bit(signal) != 0
-            {
-                let result = Ok(Outcome::Signal);
-                let payload = Payload::Nothing;
-                self.finished.push_back(Completion { token, more: true, result, payload });
-            }
-        }
-    }
-
-    fn note_reports(&mut self) {
-        for (token, _) in self.reports.take() {
-            let stage = self.operations.get(token).map(|in_flight| in_flight.stage);
-            if stage == Some(Stage::Thread) {
-                self.attempt_send_file(token, true); // warm, or without a thread that could have warmed it
-            }
         }
     }
 }
@@ -631,37 +582,11 @@ impl Demux for Uring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.fork.check()?;
-        if let Some(notice) = self.notice.get() {
-            notice.clear();
-        }
-        self.resident.forget();
-        self.send_due();
-        self.buffers.refill();
-        if !self.starved.is_empty() {
-            for token in std::mem::take(&mut self.starved) {
-                self.issue(token); // no more than half of the buffers are kept: the kernel has some again
-            }
-        }
-        if !self.behind.is_empty() {
-            self.hand_over(); // and then, with the rest of this wait, what has to go behind
-        }
-        self.collect();
-        // If something is still behind or has failed, the kernel was interrupted: it must be handed over first.
-        let unsettled = !self.behind.is_empty() || !self.failed.is_empty();
-        let unheard = self.wakeup.was_drained() || !self.finished.is_empty() || !self.due.is_idle();
-        let busy = unheard || self.taken < self.arrived.len() || unsettled;
-        let timeout = self.retries.shorten(timeout);
-        self.enter(if busy { Some(Duration::ZERO) } else { timeout })?;
-        self.settle();
-        for token in self.retries.take_due() {
-            if self.operations.get(token).is_some_and(|it| it.stage == Stage::Here) {
-                self.attempt_staged(token);
-            }
-        }
-        self.note_signals();
-        self.note_reports();
-        Ok(())
+        self.wait_for(|_| timeout)
+    }
+
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
+        self.wait_for(|uring| uring.timeout_of(deadline))
     }
 
     fn next(&mut self) -> Option<Completion> {

@@ -9,7 +9,7 @@ use crate::per_address::PerAddress;
 use crate::stats::Counters;
 use crate::stopping::Stopping;
 use crate::turned_away::TurnedAway;
-use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings};
+use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings, h2};
 use coracle_coro::Spawner;
 use coracle_loop::Loop;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -27,8 +27,8 @@ pub(crate) struct Site {
     pub(crate) settings: Settings,
     pub(crate) date: Date,
     pub(crate) lengths: Lengths,
-    /// Memory for what is written by HTTP/2.
-    pub(crate) output: Cell<Vec<u8>>,
+    /// Memory for HTTP/2.
+    pub(crate) memory: h2::Memory,
     pub(crate) budget: Arc<Budget>,
     pub(crate) stats: Arc<Counters>,
     pub(crate) turned_away: TurnedAway,
@@ -63,7 +63,7 @@ impl Site {
             settings,
             date: Date::new(),
             lengths: Lengths::default(),
-            output: Cell::default(),
+            memory: h2::Memory::default(),
             budget,
             stats,
             turned_away: TurnedAway::default(),

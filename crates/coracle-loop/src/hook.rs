@@ -1,7 +1,6 @@
 //! Callbacks at fixed points of every turn: for metrics, for embedding, for work that may wait.
 
-use crate::Loop;
-use std::time::Duration;
+use crate::{Loop, Rest};
 
 /// Where in a turn a hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,12 +116,12 @@ impl Loop {
 
     /// Calls those that are for a moment at which the loop would sleep so long. False if there are none.
     #[inline]
-    pub(crate) fn run_idle_hooks(&self, timeout: Option<Duration>) -> bool {
+    pub(crate) fn run_idle_hooks(&self, rest: Rest) -> bool {
         if self.inner.hooks.borrow().entries.is_empty() {
             return false;
         }
         let any = self.run_hooks(HookKind::Idle);
-        let stuck = timeout.is_none() && self.is_idle();
+        let stuck = rest == Rest::Endless && self.is_idle();
         stuck && self.run_hooks(HookKind::Stuck) || any
     }
 

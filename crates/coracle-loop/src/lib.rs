@@ -178,6 +178,17 @@ enum Sleep {
     Never,
 }
 
+/// How long a wait may last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Not at all.
+    None,
+    /// Until the next timer.
+    Until(Instant),
+    /// Until something happens.
+    Endless,
+}
+
 impl Loop {
     /// A loop on the best backend there is, with default limits.
     ///
@@ -409,22 +420,28 @@ impl Loop {
 
     fn wait(&self, sleep: Sleep) -> io::Result<()> {
         let inner = &*self.inner;
-        let mut timeout = self.time_to_sleep(sleep);
-        if timeout != Some(Duration::ZERO) && self.run_idle_hooks(timeout) {
-            timeout = self.time_to_sleep(sleep); // the hooks may have found something to do
+        let mut rest = self.rest(sleep);
+        if rest != Rest::None && self.run_idle_hooks(rest) {
+            rest = self.rest(sleep); // the hooks may have found something to do
         }
-        if timeout != Some(Duration::ZERO) && !inner.shared.fall_asleep() {
-            timeout = Some(Duration::ZERO); // a job came at the last moment
+        if rest != Rest::None && !inner.shared.fall_asleep() {
+            rest = Rest::None; // a job came at the last moment
         }
-        inner.shared.heart.enter_wait(timeout != Some(Duration::ZERO));
-        let waited = inner.demux.borrow_mut().wait(timeout);
+        inner.shared.heart.enter_wait(rest != Rest::None);
+        let mut demux = inner.demux.borrow_mut();
+        let waited = match rest {
+            Rest::None => demux.wait(Some(Duration::ZERO)),
+            Rest::Until(deadline) => demux.wait_until(deadline),
+            Rest::Endless => demux.wait(None),
+        };
+        drop(demux);
         inner.shared.wake_up();
         inner.shared.heart.leave_wait();
         waited
     }
 
-    /// How long the coming wait may last; `None` for ever.
-    fn time_to_sleep(&self, sleep: Sleep) -> Option<Duration> {
+    /// How long the coming wait may last.
+    fn rest(&self, sleep: Sleep) -> Rest {
         let inner = &*self.inner;
         let busy = sleep == Sleep::Never
             || inner.overrun.get()
@@ -434,11 +451,13 @@ impl Loop {
             || !inner.batch.borrow().is_empty()
             || !inner.shared.is_empty();
         if busy {
-            return Some(Duration::ZERO);
+            return Rest::None;
         }
-        let deadline = inner.timers.borrow_mut().next_deadline()?;
-        // Callbacks have taken time since the last wait: ask the clock anew.
-        Some(deadline.saturating_duration_since(inner.demux.borrow().now()))
+        match inner.timers.borrow_mut().next_deadline() {
+            Some(deadline) if deadline <= inner.now.get() => Rest::None,
+            Some(deadline) => Rest::Until(deadline),
+            None => Rest::Endless,
+        }
     }
 
     fn dispatch_completions(&self) {
@@ -545,8 +564,14 @@ impl Loop {
             return Some(Duration::ZERO);
         }
         let own = self.inner.demux.borrow().timeout();
-        let timeout = self.time_to_sleep(Sleep::UntilNextTimer);
-        own.into_iter().chain(timeout).min()
+        let rest = match self.rest(Sleep::UntilNextTimer) {
+            Rest::None => Some(Duration::ZERO),
+            Rest::Until(deadline) => {
+                Some(deadline.saturating_duration_since(self.inner.demux.borrow().now()))
+            }
+            Rest::Endless => None,
+        };
+        own.into_iter().chain(rest).min()
     }
 
     /// Calls `look` with a descriptor that polls readable when a turn would find something, or with `None`

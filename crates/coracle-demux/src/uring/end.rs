@@ -1,7 +1,7 @@
 //! Ending operations: from a completion of the kernel's to what it means for the loop.
 
 use super::awaited::AWAITED;
-use super::{CARRIED, Extra, SILENT, Stage, Uring, WAKEUP};
+use super::{ALARM, CARRIED, Extra, Stage, Uring, WAKEUP};
 use crate::attempt;
 use crate::descriptor::{Kind, Source};
 use crate::file;
@@ -57,9 +57,11 @@ impl Uring {
             self.rest_sent(user_data, decode(entry.result()));
             return None;
         }
-        if user_data >= SILENT {
-            if user_data == WAKEUP {
-                self.woken(entry.flags());
+        if user_data >= ALARM {
+            match user_data {
+                WAKEUP => self.woken(entry.flags()),
+                ALARM => self.clock.alarm.rang(),
+                _ => {}
             }
             return None;
         }

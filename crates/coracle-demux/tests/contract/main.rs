@@ -158,6 +158,9 @@ suite! {
         b8_completions_not_taken_are_kept,
         rule_10_wait_of_zero_returns_at_once,
         rule_10_wait_lasts_as_long_as_its_time_out,
+        rule_10_wait_ends_at_its_deadline,
+        rule_10_earlier_deadline_is_kept_after_a_later_one,
+        rule_10_deadline_that_passes_during_work_is_not_counted_on_again,
         b12_time_never_goes_back,
         b11_dump_names_what_is_in_flight,
     }

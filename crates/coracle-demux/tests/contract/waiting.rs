@@ -105,6 +105,58 @@ pub(crate) fn rule_10_wait_lasts_as_long_as_its_time_out(h: &mut Harness) {
     }
 }
 
+/// Waits until `deadline`, however often that ends early.
+fn sleep_until(h: &mut Harness, deadline: Instant) {
+    let mut waits = 0;
+    while h.demux.now() < deadline {
+        h.demux.wait_until(deadline).unwrap();
+        assert!(h.demux.next().is_none());
+        waits += 1;
+        assert!(waits < 50, "a wait must not become a busy loop near its end");
+    }
+}
+
+pub(crate) fn rule_10_wait_ends_at_its_deadline(h: &mut Harness) {
+    // Near, far, over; and what was set for one does not keep the next from ending.
+    for left in [20, 250, 0, 120, 130, 110, 20, 120].map(Duration::from_millis) {
+        let deadline = h.demux.now() + left;
+        sleep_until(h, deadline);
+    }
+    let past = h.demux.now() - Duration::from_secs(1);
+    h.demux.wait_until(past).unwrap();
+}
+
+pub(crate) fn rule_10_earlier_deadline_is_kept_after_a_later_one(h: &mut Harness) {
+    let start = h.demux.now();
+    for seconds in [3600, 7200, 60] {
+        h.demux.waker().wake();
+        h.demux.wait_until(start + Duration::from_secs(seconds)).unwrap();
+        assert!(h.demux.next().is_none());
+    }
+    sleep_until(h, start + Duration::from_millis(150));
+    assert!(h.demux.now().duration_since(start) < Duration::from_secs(50));
+}
+
+pub(crate) fn rule_10_deadline_that_passes_during_work_is_not_counted_on_again(h: &mut Harness) {
+    let (a, b) = h.demux.socket_pair().unwrap();
+    let token = h.submit(Operation::ReceiveLent { socket: b }).token();
+    for _ in 0..3 {
+        let deadline = h.demux.now() + Duration::from_millis(110);
+        for _ in 0..3 {
+            h.demux.waker().wake();
+            h.demux.wait_until(deadline).unwrap();
+            assert!(h.demux.next().is_none());
+        }
+        // Both come at once: bytes, and the end of the time.
+        h.send_all(a, b"late");
+        std::thread::sleep(Duration::from_millis(130));
+        h.demux.wait_until(deadline).unwrap();
+        assert!(h.next_of(token).result.is_ok());
+        let deadline = h.demux.now() + Duration::from_millis(110);
+        sleep_until(h, deadline); // would hang
+    }
+}
+
 pub(crate) fn b12_time_never_goes_back(h: &mut Harness) {
     let mut last = h.demux.now();
     for _ in 0..1000 {
