@@ -17,7 +17,6 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use std::cell::OnceCell;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -34,15 +33,16 @@ pub(crate) struct Epoll {
     /// epoll_pwait2 (Linux 5.11) takes nanoseconds; epoll_wait rounds up to milliseconds.
     nanoseconds: bool,
     alarm: Alarm,
-    timer: Timer,
+    /// None if the kernel gives none: waits have their own time-outs then.
+    timer: Option<Timer>,
 }
 
 impl Epoll {
     pub(crate) fn open() -> io::Result<Epoll> {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let events = Vec::with_capacity(EVENTS_PER_WAIT);
-        let alarm = Alarm::default();
-        Ok(Epoll { set, events, next: 0, nanoseconds: true, alarm, timer: Timer::default() })
+        let timer = Timer::open(&set).ok();
+        Ok(Epoll { set, events, next: 0, nanoseconds: true, alarm: Alarm::default(), timer })
     }
 
     fn everything() -> EventFlags {
@@ -77,28 +77,24 @@ impl Epoll {
 }
 
 /// What the alarm is made of.
-#[derive(Default)]
-struct Timer {
-    /// Made when it is first set; none if that was refused.
-    fd: OnceCell<Option<OwnedFd>>,
-}
+struct Timer(OwnedFd);
 
 impl Timer {
-    /// Makes it ring in `set` after so long. It need not be read, for that is an edge.
-    #[cold]
-    fn set(&self, left: Duration, set: &OwnedFd) -> bool {
-        let timer = self.fd.get_or_init(|| Timer::open(set).ok());
-        let (Some(timer), Ok(left)) = (timer, Timespec::try_from(left)) else { return false };
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = Itimerspec { it_interval: never, it_value: left };
-        timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).is_ok()
-    }
-
-    fn open(set: &OwnedFd) -> io::Result<OwnedFd> {
+    /// One that rings in `set`. It need not be read, for that is an edge.
+    fn open(set: &OwnedFd) -> io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         epoll::add(set, &timer, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
-        Ok(timer)
+        Ok(Timer(timer))
+    }
+
+    /// Makes it ring after so long, if it can be.
+    #[cold]
+    fn set(&self, left: Duration) -> bool {
+        let Ok(left) = Timespec::try_from(left) else { return false };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Itimerspec { it_interval: never, it_value: left };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).is_ok()
     }
 }
 
@@ -140,7 +136,8 @@ impl Poller for Epoll {
 
     #[inline]
     fn timeout(&mut self, deadline: Instant) -> Option<Duration> {
-        self.alarm.timeout(deadline, |_, left| self.timer.set(left, &self.set))
+        let timer = self.timer.as_ref();
+        self.alarm.timeout(deadline, |_, left| timer.is_some_and(|timer| timer.set(left)))
     }
 
     #[inline(always)]

@@ -557,11 +557,14 @@ impl<P: Poller> Demux for Adaptor<P> {
         if self.fork.is_forked() {
             return false;
         }
-        let Some(slot) = self.slots.get_mut(socket).filter(|slot| slot.must_wait::<P>()) else {
+        let Some(slot) = self.slots.get_mut(socket).filter(|slot| slot.can_await::<P>()) else {
             return false;
         };
         slot.receive = Some(Receive::new(space, awaited));
         self.awaited += 1;
+        if slot.ready.intersects(READER) && !std::mem::replace(&mut slot.queued, true) {
+            self.runnable.push_back(socket); // there is something: it is received in a row with others
+        }
         true
     }
 

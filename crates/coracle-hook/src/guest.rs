@@ -42,32 +42,38 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
     if !(facts.is_guest() || unknown) || len == 0 || space.is_null() || bytes::is_standard(fd) {
         return None;
     }
-    if unknown {
-        // What is known of a number is not relied on: the kernel looks it up anew, for a request of io_uring or by
-        // an `EPOLL_CTL_MOD`. So all that is to be asked is whether the user wants to wait; and how long, if it
-        // lasts.
-        if !hooking::has_guests() || accept::is_nonblocking(fd) != Ok(false) {
-            return None;
-        }
-    } else if !hooking::has_guests() {
+    if !hooking::has_guests() {
         return None;
     }
     // SAFETY: the caller's space, which he has no use for before this returns. That it may not be initialised is
     // nobody's concern: it is only written to. What is longer than memory can be is cut, as in the kernel.
     let space =
         unsafe { std::slice::from_raw_parts_mut(space.cast::<u8>(), len.min(isize::MAX as usize)) };
-    gate::note_wait();
     if unknown {
         // SAFETY: as below.
-        let answer =
-            answer(fd, unsafe { number(fd).receive_unasked(space, wait::receive_timeout) });
-        if let Some(Ok(count)) = answer {
-            cache::note_read(fd, count > 0 && (count as usize) < len);
-        }
-        return answer;
+        return unsafe { receive_unknown(fd, space) };
     }
+    gate::note_wait();
     // SAFETY: a socket, as far as is known; the loop finds out if not.
     answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
+}
+
+/// The same for one that was not seen from birth. What is known of a number is not relied on: the kernel looks it
+/// up anew, for a request of io_uring or by an `EPOLL_CTL_MOD`. So all that is to be asked is whether the user
+/// wants to wait; and how long, if it lasts.
+#[inline(never)]
+unsafe fn receive_unknown(fd: c_int, space: &mut [u8]) -> Option<Answer> {
+    if accept::is_nonblocking(fd) != Ok(false) {
+        return None;
+    }
+    gate::note_wait();
+    let room = space.len();
+    // SAFETY: a socket, as far as is known; the loop finds out if not.
+    let answer = answer(fd, unsafe { number(fd).receive_unasked(space, wait::receive_timeout) });
+    if let Some(Ok(count)) = answer {
+        cache::note_read(fd, count > 0 && (count as usize) < room);
+    }
+    answer
 }
 
 /// What came of a send.

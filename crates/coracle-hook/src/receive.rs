@@ -117,6 +117,7 @@ hook! {
 ///
 /// # Safety
 /// As recvfrom(2).
+#[inline]
 unsafe fn receive_into(
     fd: c_int,
     space: *mut c_void,
@@ -132,6 +133,21 @@ unsafe fn receive_into(
             return answer;
         }
     }
+    // SAFETY: as above.
+    unsafe { receive_here(fd, space, len, flags, from, from_len) }
+}
+
+/// The same by this thread. Not a part of the other, for each coroutine that is parked there has its frame: the
+/// smaller that is, the more of them fit into the processor's cache.
+#[inline(never)]
+unsafe fn receive_here(
+    fd: c_int,
+    space: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> Answer {
     let answer = receive(fd, len, flags, |done, flags| {
         let rest = space.addr().wrapping_add(done);
         let arguments =

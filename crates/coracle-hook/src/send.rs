@@ -54,6 +54,7 @@ hook! {
 ///
 /// # Safety
 /// As sendto(2).
+#[inline]
 unsafe fn send_from(
     fd: c_int,
     bytes: *const c_void,
@@ -70,6 +71,22 @@ unsafe fn send_from(
         },
         false => 0,
     };
+    // SAFETY: as above.
+    unsafe { send_here(fd, bytes, len, flags, to, to_len, begun) }
+}
+
+/// The same when so many bytes were sent already, by this thread. Not a part of the other, for each coroutine that
+/// is parked there has its frame: the smaller that is, the more of them fit into the processor's cache.
+#[inline(never)]
+unsafe fn send_here(
+    fd: c_int,
+    bytes: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+    begun: usize,
+) -> Answer {
     send_rest(fd, len, flags, begun, |done, flags| {
         let rest = bytes.addr().wrapping_add(done);
         let arguments = [fd as usize, rest, len - done, flags as usize, to.addr(), to_len as usize];

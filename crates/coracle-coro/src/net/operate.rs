@@ -18,6 +18,10 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod guests;
+mod lane;
+
+pub(super) use self::lane::Lane;
+use self::lane::Turn;
 
 use crate::budget;
 use crate::cancelled::is_cancelled;
@@ -27,7 +31,6 @@ use crate::must_not_unwind::MustNotUnwind;
 use crate::net::socket::Socket;
 use crate::scheduler::Scheduler;
 use crate::sync::failure::late;
-use crate::sync::line::Line;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
@@ -36,11 +39,12 @@ use coracle_loop::demux::{
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -383,109 +387,6 @@ fn tell_failure(error: io::Error, asked: Option<Errno>) -> io::Error {
     }
 }
 
-/// One direction of a descriptor.
-#[derive(Default)]
-pub(super) struct Lane {
-    turn: Cell<TurnState>,
-    /// Made when it is needed, which it seldom is: the sockets of a thousand coroutines compete for the cache.
-    waits: OnceCell<Box<Waits>>,
-}
-
-/// Those who wait on a lane for more than a receive that lands in their frame.
-struct Waits {
-    /// For their turn.
-    line: RefCell<Line<()>>,
-    /// For the operation in flight.
-    landing: Landing,
-}
-
-/// Whose turn it is on a lane.
-#[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum TurnState {
-    /// Nobody's.
-    #[default]
-    Free,
-    /// Somebody's, and nobody waits for it.
-    Taken,
-    /// Somebody's, and the line may have others.
-    Awaited,
-}
-
-impl Lane {
-    fn waits(&self, what: WaitsFor) -> &Waits {
-        self.waits.get_or_init(|| {
-            Box::new(Waits { line: RefCell::new(Line::new()), landing: Landing::new(what) })
-        })
-    }
-
-    /// Whether it is nobody's turn on this lane.
-    #[inline]
-    fn is_free(&self) -> bool {
-        self.turn.get() == TurnState::Free
-    }
-
-    /// The caller's turn on this lane, which is free.
-    #[inline]
-    fn take(&self) -> Turn<'_> {
-        self.turn.set(TurnState::Taken);
-        Turn(self)
-    }
-
-    /// The caller's turn on this lane; first come, first served.
-    fn take_turn(&self, what: WaitsFor, limit: Option<Instant>) -> io::Result<Turn<'_>> {
-        if self.is_free() {
-            return Ok(self.take());
-        }
-        self.wait_for_turn(what, limit)?;
-        Ok(Turn(self))
-    }
-
-    #[cold]
-    fn wait_for_turn(&self, what: WaitsFor, limit: Option<Instant>) -> io::Result<()> {
-        // It may let others run: before the lane is looked at.
-        let waiter = Waiter::new().waiting_for(what);
-        if self.is_free() {
-            self.turn.set(TurnState::Taken);
-            return Ok(());
-        }
-        self.turn.set(TurnState::Awaited);
-        let line = &self.waits(what).line;
-        let place = line.borrow_mut().join(waiter.waker(), ());
-        let woken = waiter.wait(limit);
-        // If it was woken, the lane was handed over; else nobody has done so, and nobody will.
-        line.borrow_mut().leave(place);
-        woken.result()
-    }
-
-    #[cold]
-    fn hand_over(&self) {
-        let next = self.waits.get().and_then(|waits| waits.line.borrow_mut().wake_first());
-        if next.is_none() {
-            self.turn.set(TurnState::Free);
-        }
-    }
-
-    /// Asks for the end of the operation in flight.
-    pub(super) fn cancel(&self, lp: &Loop) {
-        if let Some(token) = self.waits.get().and_then(|waits| waits.landing.token.get()) {
-            lp.cancel(token);
-        }
-    }
-}
-
-/// The right to have an operation in flight on a lane.
-struct Turn<'a>(&'a Lane);
-
-impl Drop for Turn<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        match self.0.turn.get() {
-            TurnState::Awaited => self.0.hand_over(),
-            _ => self.0.turn.set(TurnState::Free),
-        }
-    }
-}
-
 /// The tags of a socket's operations.
 const READING: u32 = 0;
 const WRITING: u32 = 1;
@@ -645,26 +546,42 @@ impl Socket {
         Ok(sent)
     }
 
-    /// Sends as much as there is room for, together with what others send in this turn; 0 if there is none. `None`
-    /// if that cannot be, or nothing is gained by it.
+    /// Sends as much as there is room for, together with what others send in this turn; 0 if there is none, if
+    /// that cannot be, or if nothing is gained by it.
     #[inline]
     fn send_together(
         &self,
         caller: Caller<'_>,
         bytes: &[u8],
-        lease: Lease,
-    ) -> Option<io::Result<usize>> {
-        if !self.is_free(caller, &self.writing) {
-            return None;
-        }
+        closes: &'static AtomicU32,
+    ) -> io::Result<usize> {
         // SAFETY: this returns when it has landed, and `bytes` are borrowed until then. A coroutine that never
         // goes on is leaked with its stack.
-        let (bytes, awaited) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
-        if !caller.lp().await_send(AwaitedSend { socket: self.handle, bytes, awaited, lease }) {
-            return None;
+        if !unsafe { self.begin_together(caller, bytes, closes) } {
+            return Ok(0);
         }
         let _turn = self.writing.take();
-        Some(caller.wait_for_landing(WaitsFor::Write(self.handle)))
+        caller.wait_for_landing(WaitsFor::Write(self.handle))
+    }
+
+    /// Has them sent, if that can be. By itself, so that it leaves nothing on the stack of who waits.
+    ///
+    /// # Safety
+    /// The bytes stay until it has landed at the caller.
+    #[inline(never)]
+    unsafe fn begin_together(
+        &self,
+        caller: Caller<'_>,
+        bytes: &[u8],
+        closes: &'static AtomicU32,
+    ) -> bool {
+        if !self.is_free(caller, &self.writing) {
+            return false;
+        }
+        // SAFETY: as promised.
+        let (bytes, awaited) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
+        let lease = Lease::new(closes);
+        caller.lp().await_send(AwaitedSend { socket: self.handle, bytes, awaited, lease })
     }
 
     fn send_once(

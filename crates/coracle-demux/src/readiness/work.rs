@@ -265,14 +265,13 @@ pub(super) enum Received {
 }
 
 impl Slot {
-    /// Whether a receive cannot but wait, and nothing has to be done for it but to note it.
+    /// Whether nothing has to be done for a receive but to note it, and to put it in line if there is something.
     #[inline]
-    pub(super) fn must_wait<P: Poller>(&self) -> bool {
+    pub(super) fn can_await<P: Poller>(&self) -> bool {
         P::EDGE
             && self.added
             && !self.is_reading()
             && self.closer.is_none()
-            && !self.ready.intersects(READER)
             && (self.kind.is_socket() || !self.source.is_lent())
     }
 

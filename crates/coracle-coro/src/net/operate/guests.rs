@@ -17,7 +17,7 @@ use crate::failures;
 use crate::scheduler::Scheduler;
 use crate::unasked::{Ask, Unasked};
 use crate::waits_for::WaitsFor;
-use coracle_loop::demux::{AcceptPlace, Address, Backend, Lease, Operation, Outcome, Submitted};
+use coracle_loop::demux::{AcceptPlace, Address, Backend, Operation, Outcome, Submitted};
 use coracle_loop::{Loop, LoopHandle, is_older};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -97,7 +97,7 @@ pub fn forget_older(fd: i32, generation: u32) {
 /// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
 /// only its number, which may be that of another before the loop hears of a close by another thread. On io_uring
 /// it has it from when a request is handed over, which is up to a turn after the call; and a send that goes with
-/// others is made by its number, if nobody has closed that meanwhile ([`Lease`]).
+/// others is made by its number, if nobody has closed that meanwhile ([`Lease`](super::Lease)).
 #[inline]
 pub fn has_guests() -> bool {
     let keeps = |backend| matches!(backend, Backend::Uring | Backend::Epoll);
@@ -115,7 +115,22 @@ impl Number {
     ///
     /// # Safety
     /// The descriptor is open, and a socket. A coroutine calls that may be parked.
+    #[inline]
     pub unsafe fn receive(self, space: &mut [u8], own: Option<Duration>) -> Option<Answer> {
+        if own.is_some() {
+            return self.receive_within(space, own);
+        }
+        let socket = self.find(true)?;
+        socket.read_timeout.set(None);
+        current::with(|frame| frame.into_iter().for_each(look_soon));
+        match socket.receive(space) {
+            Ok(count) => Some(Ok(count)),
+            Err(error) => self.tell(&socket, &error, None),
+        }
+    }
+
+    #[inline(never)]
+    fn receive_within(self, space: &mut [u8], own: Option<Duration>) -> Option<Answer> {
         self.with_guest(own, |socket| {
             socket.read_timeout.set(own);
             current::with(|frame| frame.into_iter().for_each(look_soon));
@@ -129,7 +144,7 @@ impl Number {
     /// As [`receive`](Number::receive).
     pub unsafe fn receive_unasked(self, space: &mut [u8], ask: Ask) -> Option<Answer> {
         let call = Unasked::new(self.fd, ask);
-        let (socket, around) = self.find(true)?;
+        let socket = self.find(true)?;
         let confirmed = current::with(|frame| frame?.lp().confirm_number(socket.handle).ok());
         if confirmed.is_none() {
             self.forget_with_others();
@@ -139,7 +154,7 @@ impl Number {
         current::with(|frame| frame.into_iter().for_each(look_soon));
         match socket.receive(space) {
             Ok(count) => Some(Ok(count)),
-            Err(error) => self.tell(&socket, &error, around, call.deadline()),
+            Err(error) => self.tell(&socket, &error, call.deadline()),
         }
     }
 
@@ -148,13 +163,12 @@ impl Number {
     ///
     /// # Safety
     /// As [`receive`](Number::receive).
+    #[inline]
     pub unsafe fn send(self, bytes: &[u8]) -> Option<Answer> {
-        let (socket, around) = self.find(false)?;
-        let lease = Lease::new(self.closes);
-        let together = |caller: Caller<'_>| socket.send_together(caller, bytes, lease);
-        match with_caller(|caller| together(caller).unwrap_or(Ok(0))) {
+        let socket = self.find(false)?;
+        match with_caller(|caller| socket.send_together(caller, bytes, self.closes)) {
             Ok(count) => Some(Ok(count)),
-            Err(error) => self.tell(&socket, &error, around, None),
+            Err(error) => self.tell(&socket, &error, None),
         }
     }
 
@@ -199,33 +213,25 @@ impl Number {
     ) -> Option<Answer> {
         let own =
             own.and_then(|own| current::with(|frame| frame.map(|frame| frame.lp().deadline(own))));
-        let (socket, around) = self.find(true)?;
+        let socket = self.find(true)?;
         match act(&socket) {
             Ok(count) => Some(Ok(count)),
-            Err(error) => self.tell(&socket, &error, around, own),
+            Err(error) => self.tell(&socket, &error, own),
         }
     }
 
-    /// The guest of this number, and the deadline around who calls; who calls may have to wait for long.
+    /// The guest of this number; who calls may have to wait for long.
     #[inline]
-    fn find(self, waits: bool) -> Option<(Rc<Socket>, Option<Instant>)> {
-        current::with(|frame| {
-            let caller = Caller { frame: frame? };
-            Some((self.guest(caller, waits)?, caller.frame.deadline.get()))
-        })
+    fn find(self, waits: bool) -> Option<Rc<Socket>> {
+        current::with(|frame| self.guest(Caller { frame: frame? }, waits))
     }
 
     /// What an error means to whoever called; `None` if the call is to be made in another way.
     #[cold]
-    fn tell(
-        self,
-        socket: &Rc<Socket>,
-        error: &io::Error,
-        around: Option<Instant>,
-        own: Option<Instant>,
-    ) -> Option<Answer> {
+    fn tell(self, socket: &Rc<Socket>, error: &io::Error, own: Option<Instant>) -> Option<Answer> {
         let Some(error) = error.raw_os_error() else {
             debug_assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            let around = current::with(|frame| frame?.deadline.get());
             if own.is_none_or(|own| around.is_some_and(|around| around < own)) {
                 return Some(Err(Errno::TIMEDOUT.raw_os_error()));
             }
