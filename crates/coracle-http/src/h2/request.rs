@@ -29,7 +29,8 @@ pub(super) fn read_head<B>(
     into.known = crate::owned_request::Known::Begin;
     let framing = read_fields(fields, &found, has_body, settings, into)?;
     into.known = crate::owned_request::Known::Whole;
-    Ok(Facts { len: 0, framing, keep_alive: true, expects_continue: false, upgrade: false })
+    let expects_continue = found.expects_continue;
+    Ok(Facts { len: 0, framing, keep_alive: true, expects_continue, upgrade: false })
 }
 
 /// The fields that mean something to a server, found by looking at each once: to look one up costs more.
@@ -38,6 +39,7 @@ struct Found<'a> {
     host: Option<&'a HeaderValue>,
     hosts: usize,
     has_cookie: bool,
+    expects_continue: bool,
     expects_else: bool,
     length: Option<&'a HeaderValue>,
     lengths: usize,
@@ -54,7 +56,9 @@ impl Found<'_> {
                 }
                 header::COOKIE => found.has_cookie = true,
                 header::EXPECT => {
-                    found.expects_else |= !value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+                    let is_continue = value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+                    found.expects_continue |= is_continue;
+                    found.expects_else |= !is_continue;
                 }
                 header::CONTENT_LENGTH => {
                     found.length.get_or_insert(value);

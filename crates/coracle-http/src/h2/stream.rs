@@ -29,7 +29,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// What a connection and a handler's coroutine share.
@@ -225,7 +225,8 @@ impl Stream {
         match planned {
             Err(refusal) => stream.refuse(exchange, refusal),
             Ok(()) => {
-                stream.upload.borrow_mut().limit(exchange.limit_body_bytes());
+                let limit = exchange.limit_body_bytes();
+                stream.upload.borrow_mut().announce(limit, exchange.expects_continue);
                 let streams = exchange.plan.streamed && !exchange.plan.inline;
                 match exchange.framing {
                     Framing::None => stream.start(exchange),
@@ -295,9 +296,25 @@ impl Stream {
         cx: &mut Context<'_>,
         now: Instant,
     ) -> Poll<Result<Option<Bytes>, Failure>> {
-        let next = ready!(self.upload.borrow_mut().poll_piece(cx, now, self.settings()));
-        self.conn.touch(); // its window moves
-        Poll::Ready(next)
+        let mut upload = self.upload.borrow_mut();
+        let next = upload.poll_piece(cx, now, self.settings());
+        if next.is_ready() {
+            self.conn.touch(); // its window moves
+        } else if upload.is_to_continue() {
+            self.send_continue();
+        }
+        next
+    }
+
+    #[cold]
+    fn send_continue(&self) {
+        let Handle::Head(respond) = &mut *self.handle.borrow_mut() else { return };
+        let mut head = http::Response::new(());
+        *head.status_mut() = Status::CONTINUE;
+        match respond.send_informational(head) {
+            Ok(()) => self.conn.touch(),
+            Err(error) => tracing::debug!("nobody waits for 100 Continue: {error}"),
+        }
     }
 
     // --- The handler -----------------------------------------------------------------------------------

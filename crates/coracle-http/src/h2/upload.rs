@@ -24,6 +24,8 @@ pub(super) struct Upload {
     piece: Bytes,
     limit_body_bytes: u64,
     received: u64,
+    /// The client waits until somebody wants it.
+    expects_continue: bool,
     /// Where there are some, which is seldom.
     trailers: Option<Box<Headers>>,
     failed: Option<Failure>,
@@ -46,6 +48,7 @@ impl Upload {
             piece: Bytes::new(),
             limit_body_bytes: u64::MAX,
             received: 0,
+            expects_continue: false,
             trailers: None,
             failed: None,
             told: false,
@@ -54,8 +57,15 @@ impl Upload {
         }
     }
 
-    pub(super) fn limit(&mut self, limit_body_bytes: u64) {
+    /// What is known of it before it comes.
+    pub(super) fn announce(&mut self, limit_body_bytes: u64, expects_continue: bool) {
         self.limit_body_bytes = limit_body_bytes;
+        self.expects_continue = expects_continue;
+    }
+
+    /// Whether the client is to be told now that it is wanted: it waits for that, and is waited for.
+    pub(super) fn is_to_continue(&mut self) -> bool {
+        self.waits.is_some() && std::mem::take(&mut self.expects_continue) && self.received == 0
     }
 
     pub(super) fn take_trailers(&mut self) -> Headers {

@@ -6,9 +6,10 @@ use crate::http2_frames::{END_HEADERS, END_STREAM, Frame, PREFACE, fields, frame
 use crate::http2_peer::{Peer, request};
 use bytes::Bytes;
 use coracle_http::{
-    Body, Http2Settings, IntoResponse, Plan, Request, Response, Settings, Status, Trailers, inline,
-    streaming,
+    App, Body, Http2Settings, IntoResponse, Plan, Request, Response, Settings, Status, Trailers,
+    inline, streaming,
 };
+use h2::client::ResponseFuture;
 use http::{HeaderMap, HeaderValue};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -304,6 +305,39 @@ pub(crate) fn j13_body_is_read_while_it_comes(h: &Harness) {
     go_on.set(true);
     let answer = peer.answer(response).expect("an answer");
     assert_eq!(answer.text(), (2 << 20).to_string());
+}
+
+pub(crate) fn j13_body_is_sent_when_it_is_wanted(h: &Harness) {
+    /// What the server says before its answer, if it does.
+    fn told(peer: &mut Peer<'_>, response: &mut ResponseFuture) -> Option<u16> {
+        let told = peer.until(|cx| response.poll_informational(cx));
+        told.map(|told| told.expect("no error").status().as_u16())
+    }
+    let expecting = |length: &'static str| {
+        let mut expecting = request("POST", "/");
+        expecting.headers_mut().insert("expect", HeaderValue::from_static("100-Continue"));
+        expecting.headers_mut().insert("content-length", HeaderValue::from_static(length));
+        expecting
+    };
+    let echo = |req: &Request<'_>| io::read_to_string(req.body_reader());
+    let settings = Settings { limit_body_bytes: 10, ..Settings::default() };
+    let apps: [Rc<dyn App>; 2] = [Rc::new(echo), Rc::new(streaming(echo))];
+    for app in apps {
+        let mut peer = Peer::with(h, settings.clone(), app);
+        let (mut response, mut out) = peer.ask(expecting("4"), true);
+        assert_eq!(told(&mut peer, &mut response), Some(100));
+        out.send_data("ahoy".into(), true).expect("a body");
+        assert_eq!(peer.answer(response).expect("an answer").text(), "ahoy");
+        // Who does not wait is not told.
+        let (mut response, mut out) = peer.ask(expecting("4"), true);
+        out.send_data("ahoy".into(), true).expect("a body");
+        assert_eq!(told(&mut peer, &mut response), None);
+        assert_eq!(peer.answer(response).expect("an answer").text(), "ahoy");
+        // Nobody takes so much: that is the answer.
+        let (mut response, _out) = peer.ask(expecting("11"), true);
+        assert_eq!(told(&mut peer, &mut response), None);
+        assert_eq!(peer.answer(response).expect("an answer").status, 413);
+    }
 }
 
 pub(crate) fn j13_files_and_large_answers_are_whole(h: &Harness) {

@@ -282,6 +282,7 @@ suite! {
             j13_malformed_requests_are_reset,
             j13_body_is_written_while_it_is_sent,
             j13_body_is_read_while_it_comes,
+            j13_body_is_sent_when_it_is_wanted,
             j13_files_and_large_answers_are_whole,
             j13_body_that_breaks_off_is_reset,
             j13_handlers_of_all_styles_and_their_panics,
