@@ -1,10 +1,12 @@
-//! `--placement`: on which loop a new connection lives, in the words of the command line.
+//! `--placement`: on which loop a new connection lives, in the words of the command line and of the configuration.
 
 use clap::ValueEnum;
 use coracle::net;
+use serde::Deserialize;
 
 /// [`net::Placement`], as it is written.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Placement {
     /// Each loop listens by itself, and the kernel spreads connections by chance: the cheapest.
     ReusePort,

@@ -1,5 +1,6 @@
 //! The configuration file: its keys, as they are read. docs/reference/config.md tells what each does.
 
+use crate::placement::Placement;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ pub(super) struct Config {
     pub(super) backend: Option<Spanned<String>>,
     pub(super) threads: Option<Spanned<i64>>,
     pub(super) processes: Option<Spanned<i64>>,
+    pub(super) placement: Option<Placement>,
     pub(super) drain_seconds: Option<Spanned<i64>>,
     pub(super) user: Option<Spanned<String>>,
     pub(super) request_ids: bool,

@@ -132,6 +132,7 @@ impl Setup {
         }
         options.threads = number(mistakes, config.threads.as_ref(), 1..=1024);
         options.processes = number(mistakes, config.processes.as_ref(), 1..=1024);
+        options.placement = config.placement;
         options.drain = number(mistakes, config.drain_seconds.as_ref(), 0..=86_400);
         let account = config.user.as_ref().and_then(|user| {
             let found = Account::find(user.get_ref());
@@ -184,7 +185,7 @@ impl Setup {
         self.options.backend = given.backend.or(self.options.backend);
         self.options.threads = given.threads.or(self.options.threads);
         self.options.processes = given.processes.or(self.options.processes);
-        self.options.placement = given.placement;
+        self.options.placement = given.placement.or(self.options.placement);
         self.options.drain = given.drain.or(self.options.drain);
         if let Some(user) = &arguments.user {
             self.account = Some(Account::find(user)?);
@@ -236,6 +237,7 @@ impl Setup {
             ("backend", old.backend != new.backend),
             ("threads", old.threads != new.threads),
             ("processes", old.processes != new.processes),
+            ("placement", old.placement != new.placement),
             ("drain_seconds", old.drain != new.drain),
             ("user", user_differs),
             ("tls", old.tls.is_some() != new.tls.is_some()),

@@ -63,6 +63,10 @@ fn q1_mistakes_are_told_with_line_column_and_hint() {
         ("threads = 1\nthreads = 2", "2:1: duplicate key"),
         ("threads = 0", "1:11: 0 is too small: 1 is the least"),
         ("processes = 5000", "1:13: 5000 is too large: 1024 is the most"),
+        (
+            "placement = \"round robin\"",
+            "1:13: unknown value `round robin`: did you mean `round-robin`?",
+        ),
         ("drain_seconds = -1", "1:17: -1 is too small: 0 is the least"),
         (
             "backend = \"kqueue\"",
@@ -157,6 +161,7 @@ fn q1_good_configuration_is_fine() {
         backend = "epoll"
         threads = 2
         processes = 2
+        placement = "least-connections"
         drain_seconds = 5
         request_ids = true
 
