@@ -9,7 +9,8 @@
 //! requests more than anything of its own. But most deadlines are far away, and are put off before they come:
 //! those of keep-alive and of requests. An alarm that rings at or before the deadline serves as well, and has to
 //! be set only once for all of them. It is set by the first wait whose predecessor has ended before its time:
-//! who waits for nothing but a timer has one system call for it, as ever.
+//! who waits for nothing but a timer has one system call for it, as ever. If the deadline it was set for is given
+//! up, it still rings, and one wait ends early.
 
 use std::time::{Duration, Instant};
 

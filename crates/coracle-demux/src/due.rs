@@ -11,12 +11,11 @@
 
 use crate::attempt;
 use crate::descriptor::Kind;
-use crate::landing::{self, Awaited, Landed};
+use crate::landing::{self, Awaited, CANCELLED, Landed};
 use crate::memory::Memory;
 use crate::operation::Handle;
 use rustix::fd::BorrowedFd;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// So many are worth a row of their own, though there is more to be told before: who waits is still in the cache.
 const ROW: usize = 32;
@@ -24,7 +23,7 @@ const ROW: usize = 32;
 /// The sends that are due, and those that are over and not told.
 #[derive(Default)]
 pub(crate) struct Due {
-    sends: Vec<AwaitedSend>,
+    sends: Vec<Send>,
     landed: VecDeque<(Awaited, Landed)>,
     /// Below [`ROW`], how many were told in a row; from there on, how many others were told since. For who is told
     /// may send again, and again.
@@ -32,54 +31,14 @@ pub(crate) struct Due {
 }
 
 /// A send that a parked coroutine [awaits](crate::Demux::await_send).
-#[derive(Debug)]
-pub struct AwaitedSend {
+struct Send {
     /// Where to: a socket that is lent.
-    pub socket: Handle,
-    /// What.
-    pub bytes: Memory,
-    /// Where it lands how many of them there was room for.
-    pub awaited: Awaited,
-    /// For how long the socket's number is what it is.
-    pub lease: Lease,
+    socket: Handle,
+    bytes: Memory,
+    awaited: Awaited,
 }
 
-/// Whether a number is still what it was when it was lent: a counter that changes before the number is closed, in
-/// whatever thread.
-///
-/// ```
-/// use coracle_demux::Lease;
-/// use std::sync::atomic::{AtomicU32, Ordering};
-///
-/// static CLOSES: AtomicU32 = AtomicU32::new(0);
-/// let lease = Lease::new(&CLOSES);
-/// assert!(!lease.is_over());
-/// CLOSES.fetch_add(1, Ordering::Relaxed);
-/// assert!(lease.is_over());
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Lease {
-    counter: &'static AtomicU32,
-    value: u32,
-}
-
-impl Lease {
-    /// One that lasts as long as the counter stays as it is now.
-    #[inline]
-    pub fn new(counter: &'static AtomicU32) -> Lease {
-        Lease { counter, value: counter.load(Ordering::Relaxed) }
-    }
-
-    /// Whether the counter has changed.
-    #[inline]
-    pub fn is_over(&self) -> bool {
-        self.counter.load(Ordering::Relaxed) != self.value
-    }
-}
-
-const CANCELLED: Landed = Landed::Failed(libc::ECANCELED);
-
-impl AwaitedSend {
+impl Send {
     #[inline(always)]
     fn make(&self, fd: BorrowedFd<'_>, kind: Kind) -> Landed {
         match attempt::send_bytes(fd, kind, self.bytes.as_slice()) {
@@ -91,13 +50,9 @@ impl AwaitedSend {
 }
 
 impl Due {
-    /// Takes a send, if it is `possible`; says so.
     #[inline]
-    pub(crate) fn take(&mut self, send: AwaitedSend, possible: bool) -> bool {
-        if possible {
-            self.sends.push(send);
-        }
-        possible
+    pub(crate) fn push(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) {
+        self.sends.push(Send { socket, bytes, awaited });
     }
 
     /// Whether there is nobody to be told, now or later.
@@ -132,7 +87,7 @@ impl Due {
     pub(crate) fn send_all<'a>(&mut self, find: impl Fn(Handle) -> Option<(BorrowedFd<'a>, Kind)>) {
         for send in self.sends.drain(..) {
             let landed = match find(send.socket) {
-                Some((fd, kind)) if !send.lease.is_over() => send.make(fd, kind),
+                Some((fd, kind)) if !send.awaited.is_lost() => send.make(fd, kind),
                 _ => CANCELLED, // its number is another's by now
             };
             self.landed.push_back((send.awaited, landed));

@@ -12,6 +12,7 @@
 //! over before its turn is, and needs no name.
 #![allow(unsafe_code)]
 
+use crate::lease::Lease;
 use crate::memory::Space;
 use crate::operation::Completion;
 use std::cell::Cell;
@@ -24,6 +25,8 @@ pub struct Landing {
     landed: Cell<Landed>,
     /// Where the bytes go, while somebody waits for them.
     space: Cell<Option<Space>>,
+    /// For how long the number of the socket is what it is, if that is lent.
+    lease: Cell<Option<Lease>>,
     go_on: unsafe fn(NonNull<Landing>),
 }
 
@@ -50,7 +53,8 @@ impl Landing {
     /// ```
     #[inline]
     pub const fn new(go_on: unsafe fn(NonNull<Landing>)) -> Landing {
-        Landing { landed: Cell::new(Landed::Nothing), space: Cell::new(None), go_on }
+        let (landed, space) = (Cell::new(Landed::Nothing), Cell::new(None));
+        Landing { landed, space, lease: Cell::new(None), go_on }
     }
 
     /// How many bytes have landed since it was last asked. `None`, and nothing is taken, if it is something else.
@@ -59,6 +63,12 @@ impl Landing {
         let Landed::Count(count) = self.landed.get() else { return None };
         self.landed.set(Landed::Nothing);
         Some(count)
+    }
+
+    /// What it is lent for next is about a socket that is lent, whose number is what it is as long as this lasts.
+    #[inline]
+    pub fn set_lease(&self, lease: Lease) {
+        self.lease.set(Some(lease));
     }
 
     /// What has landed since it was last asked.
@@ -94,6 +104,12 @@ impl Awaited {
     #[inline]
     pub(crate) fn land(&self, landed: Landed) {
         self.landing().landed.set(landed);
+    }
+
+    /// Whether the number of a socket that is lent has become another's.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.landing().lease.get().is_some_and(|lease| lease.is_over())
     }
 
     #[inline]
@@ -152,12 +168,21 @@ impl Receive {
         self.0.landing().space.set(Some(space));
     }
 
+    /// Whether the number of a socket that is lent has become another's.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
     /// It is over.
     #[inline]
     pub(crate) fn into_awaited(self) -> Awaited {
         self.0
     }
 }
+
+/// How an end that somebody has asked for lands.
+pub(crate) const CANCELLED: Landed = Landed::Failed(libc::ECANCELED);
 
 /// One line of [`Demux::describe`](crate::Demux::describe).
 pub(crate) fn describe(what: &str, fd: i32, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -57,6 +57,7 @@ mod few;
 mod file;
 mod fork;
 mod landing;
+mod lease;
 mod lent;
 #[doc(hidden)]
 pub mod lock;
@@ -82,9 +83,9 @@ pub use affinity::{Processors, pin_thread};
 pub use backend::{Backend, Features, Job, Settings, Threads, open};
 #[doc(hidden)]
 pub use descriptor::identity;
-pub use due::{AwaitedSend, Lease};
 pub use fork::ForkGuard;
 pub use landing::{Arrival, Awaited, Landed, Landing};
+pub use lease::Lease;
 pub use lent::Lent;
 pub use memory::{AcceptPlace, Memory, Payload, Space, copy_short};
 pub use operation::{
@@ -279,9 +280,9 @@ pub trait Demux {
     /// Has a coroutine's bytes sent together with what others send, soon and in this turn: as many as there is
     /// room for then, 0 if there is none, and so many land where it is [awaited](Awaited). Only for
     /// [lent](Demux::lend) sockets, whose owners count on it that the kernel has what was sent; `ECANCELED` if its
-    /// [lease](Lease) is over before. False in all other cases, and then nothing was done.
+    /// [lease](Landing::set_lease) is over before. False in all other cases, and then nothing was done.
     #[inline]
-    fn await_send(&mut self, _send: AwaitedSend) -> bool {
+    fn await_send(&mut self, _socket: Handle, _bytes: Memory, _awaited: Awaited) -> bool {
         false
     }
 

@@ -35,14 +35,14 @@ use self::work::Attempt;
 use crate::address::Address;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::due::{AwaitedSend, Due};
+use crate::due::Due;
 use crate::few::Few;
 use crate::file::{Fact, Report};
 use crate::fork::ForkGuard;
 use crate::landing::{self, Arrival, Awaited, Landed, Receive};
 use crate::lent::{LentPool, Spare};
 use crate::mailbox::Mailbox;
-use crate::memory::{Payload, Space};
+use crate::memory::{Memory, Payload, Space};
 use crate::operation::{
     Completion, Handle, Interest, Operation, Outcome, Readiness, Submitted, Token,
 };
@@ -569,10 +569,13 @@ impl<P: Poller> Demux for Adaptor<P> {
     }
 
     #[inline]
-    fn await_send(&mut self, send: AwaitedSend) -> bool {
+    fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
         let together = |slot: &Slot| slot.source.sends_together(slot.kind);
-        let possible = !self.fork.is_forked() && self.slots.get(send.socket).is_some_and(together);
-        self.due.take(send, possible)
+        let possible = !self.fork.is_forked() && self.slots.get(socket).is_some_and(together);
+        if possible {
+            self.due.push(socket, bytes, awaited);
+        }
+        possible
     }
 
     fn cancel_receive(&mut self, socket: Handle) {

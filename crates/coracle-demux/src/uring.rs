@@ -31,14 +31,14 @@ use crate::address::Address;
 use crate::attempt;
 use crate::backend::{Backend, Features, Settings, Threads, os_seed};
 use crate::descriptor::{Kind, Source};
-use crate::due::{AwaitedSend, Due};
+use crate::due::Due;
 use crate::few::Few;
 use crate::file::Report;
 use crate::fork::ForkGuard;
 use crate::landing::{self, Arrival, Awaited, Receive};
 use crate::lent::LentPool;
 use crate::mailbox::Mailbox;
-use crate::memory::Space;
+use crate::memory::{Memory, Space};
 use crate::operation::{Completion, Handle, Operation, Submitted, Token};
 use crate::quay;
 use crate::resident::Resident;
@@ -488,10 +488,13 @@ impl Demux for Uring {
         !self.fork.is_forked() && self.start_awaited(socket, space, awaited)
     }
 
-    fn await_send(&mut self, send: AwaitedSend) -> bool {
+    fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
         let together = |slot: &Slot| slot.source.sends_together(slot.kind);
-        let possible = !self.fork.is_forked() && self.slot(send.socket).is_ok_and(together);
-        self.due.take(send, possible)
+        let possible = !self.fork.is_forked() && self.slots.get(socket).is_some_and(together);
+        if possible {
+            self.due.push(socket, bytes, awaited);
+        }
+        possible
     }
 
     fn cancel_receive(&mut self, socket: Handle) {

@@ -396,6 +396,31 @@ fn a4_uring_tried_sends_survive_tiny_queues() {
     }
 }
 
+/// A wait that sets the alarm, with as many requests in the queue as fit, and more, is ended by what ends any.
+#[test]
+fn a4_uring_wait_with_a_full_queue_is_ended() {
+    let _shared = shared();
+    for modern in [true, false] {
+        let mut demux = open(Backend::Uring, |settings| {
+            settings.limit_submissions = 8;
+            settings.modern_uring = modern;
+        });
+        let (start, waker) = (demux.now(), demux.waker());
+        for requests in (6..=18).flat_map(|requests| [requests, 0]) {
+            for _ in 0..requests {
+                let (_, b) = demux.socket_pair().unwrap();
+                pending(demux.submit(Operation::ReceiveLent { socket: b }));
+            }
+            waker.wake();
+            // Earlier each time, so that it is set each time.
+            let left = Duration::from_secs(3600) - demux.now().duration_since(start) * 2;
+            demux.wait_until(demux.now() + left).unwrap();
+            assert!(demux.next().is_none());
+        }
+        assert!(demux.now().duration_since(start) < Duration::from_secs(600), "a wake-up was lost");
+    }
+}
+
 /// A message is sent by the call itself, and so is one received that follows another: no request, no completion.
 #[test]
 fn f4_messages_that_need_not_wait_are_done_at_once() {

@@ -54,8 +54,9 @@ pub(crate) unsafe fn receive(fd: c_int, space: *mut c_void, len: usize) -> Optio
         return unsafe { receive_unknown(fd, space) };
     }
     gate::note_wait();
+    let number = number(fd);
     // SAFETY: a socket, as far as is known; the loop finds out if not.
-    answer(fd, unsafe { number(fd).receive(space, timeout(fd, facts, true)) })
+    answer(number, unsafe { number.receive(space, timeout(fd, facts, true)) })
 }
 
 /// The same for one that was not seen from birth. What is known of a number is not relied on: the kernel looks it
@@ -67,9 +68,9 @@ unsafe fn receive_unknown(fd: c_int, space: &mut [u8]) -> Option<Answer> {
         return None;
     }
     gate::note_wait();
-    let room = space.len();
+    let (number, room) = (number(fd), space.len());
     // SAFETY: a socket, as far as is known; the loop finds out if not.
-    let answer = answer(fd, unsafe { number(fd).receive_unasked(space, wait::receive_timeout) });
+    let answer = answer(number, unsafe { number.receive_unasked(space, wait::receive_timeout) });
     if let Some(Ok(count)) = answer {
         cache::note_read(fd, count > 0 && (count as usize) < room);
     }
@@ -110,7 +111,7 @@ pub(crate) unsafe fn send(fd: c_int, bytes: *const c_void, len: usize, flags: c_
     gate::note_wait();
     let number = number(fd);
     // SAFETY: as above.
-    match answer(fd, unsafe { number.send(bytes) }) {
+    match answer(number, unsafe { number.send(bytes) }) {
         Some(Ok(count)) if (count as usize) < len => {
             // Others have run. If one of them has closed it, the number is nobody's, or somebody else's.
             match seats::generation(fd) == number.generation {
@@ -140,8 +141,9 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     // SAFETY: the caller's address.
     let address = unsafe { ip(to, len) }?;
     gate::note_wait();
+    let number = number(fd);
     // SAFETY: as above.
-    answer(fd, unsafe { number(fd).connect(address.into(), timeout(fd, facts, false)) })
+    answer(number, unsafe { number.connect(address.into(), timeout(fd, facts, false)) })
 }
 
 /// accept4(2).
@@ -161,8 +163,9 @@ pub(crate) unsafe fn accept(
     gate::note_wait();
     // SAFETY: what the caller has promised libc, until this returns.
     let place = unsafe { AcceptPlace::new(from.cast(), len, flags) };
+    let number = number(fd);
     // SAFETY: as above.
-    answer(fd, unsafe { number(fd).accept(place, timeout(fd, facts, true)) })
+    answer(number, unsafe { number.accept(place, timeout(fd, facts, true)) })
 }
 
 fn number(fd: c_int) -> Number {
@@ -183,22 +186,24 @@ fn timeout(fd: c_int, facts: Facts, receiving: bool) -> Option<Duration> {
 }
 
 #[inline]
-fn answer(fd: c_int, answer: Option<hooking::Answer>) -> Option<Answer> {
+fn answer(number: Number, answer: Option<hooking::Answer>) -> Option<Answer> {
     match answer {
         Some(answer) => Some(answer.map(|count| count as isize)),
-        None => {
-            refused(fd);
-            None
-        }
+        None => refused(number),
     }
 }
 
-/// The loop has not done it. If it is not what it was taken for, nothing of what is known is true.
+/// The loop has not done it. If it is not what it was taken for, nothing of what is known is true. And if others
+/// have run, and closed it, the number is nobody's, or somebody else's.
 #[cold]
-fn refused(fd: c_int) {
-    if raw::kind(fd) != Ok(Kind::Socket) {
-        cache::forget(fd);
+fn refused(number: Number) -> Option<Answer> {
+    if seats::generation(number.fd) != number.generation {
+        return Some(Err(libc::EBADF));
     }
+    if raw::kind(number.fd) != Ok(Kind::Socket) {
+        cache::forget(number.fd);
+    }
+    None
 }
 
 /// An address of IPv4 or IPv6.

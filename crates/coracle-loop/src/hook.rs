@@ -114,10 +114,11 @@ impl Loop {
         any
     }
 
-    /// Calls those that are for a moment at which the loop would sleep so long. False if there are none.
+    /// Calls those that are for a moment at which the loop would sleep so long. False if there are none, or it
+    /// would not sleep.
     #[inline]
     pub(crate) fn run_idle_hooks(&self, rest: Rest) -> bool {
-        if self.inner.hooks.borrow().entries.is_empty() {
+        if self.inner.hooks.borrow().entries.is_empty() || self.inner.demux.borrow().is_busy() {
             return false;
         }
         let any = self.run_hooks(HookKind::Idle);

@@ -6,7 +6,7 @@
 
 use crate::{Loop, Timer, WeakLoop};
 use coracle_demux::{
-    Arrival, Awaited, AwaitedSend, Completion, Finished, Handle, Operation, Space, Submitted, Token,
+    Arrival, Awaited, Completion, Finished, Handle, Memory, Operation, Space, Submitted, Token,
 };
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -90,8 +90,8 @@ impl Loop {
     /// where it is awaited, and then that goes on, in a turn of the loop. False if nothing is gained by it, and
     /// then nothing was done. Loop thread only.
     #[inline]
-    pub fn await_send(&self, send: AwaitedSend) -> bool {
-        self.inner.demux.borrow_mut().await_send(send)
+    pub fn await_send(&self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
+        self.inner.demux.borrow_mut().await_send(socket, bytes, awaited)
     }
 
     /// Asks for the end of the awaited receive of a socket, if there is one; its result still lands.

@@ -34,8 +34,8 @@ use crate::sync::failure::late;
 use crate::waiter::{REFUSAL, Waiter, Woken, earlier};
 use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{
-    Address, AwaitedSend, Completion, Finished, Landed, Lease, Memory, Message, Operation, Outcome,
-    Outgoing, Payload, Space, Submitted, Token,
+    Address, Completion, Finished, Landed, Memory, Message, Operation, Outcome, Outgoing, Payload,
+    Space, Submitted, Token,
 };
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
@@ -44,7 +44,6 @@ use std::io;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -549,15 +548,10 @@ impl Socket {
     /// Sends as much as there is room for, together with what others send in this turn; 0 if there is none, if
     /// that cannot be, or if nothing is gained by it.
     #[inline]
-    fn send_together(
-        &self,
-        caller: Caller<'_>,
-        bytes: &[u8],
-        closes: &'static AtomicU32,
-    ) -> io::Result<usize> {
+    fn send_together(&self, caller: Caller<'_>, bytes: &[u8]) -> io::Result<usize> {
         // SAFETY: this returns when it has landed, and `bytes` are borrowed until then. A coroutine that never
         // goes on is leaked with its stack.
-        if !unsafe { self.begin_together(caller, bytes, closes) } {
+        if !unsafe { self.begin_together(caller, bytes) } {
             return Ok(0);
         }
         let _turn = self.writing.take();
@@ -569,19 +563,13 @@ impl Socket {
     /// # Safety
     /// The bytes stay until it has landed at the caller.
     #[inline(never)]
-    unsafe fn begin_together(
-        &self,
-        caller: Caller<'_>,
-        bytes: &[u8],
-        closes: &'static AtomicU32,
-    ) -> bool {
+    unsafe fn begin_together(&self, caller: Caller<'_>, bytes: &[u8]) -> bool {
         if !self.is_free(caller, &self.writing) {
             return false;
         }
         // SAFETY: as promised.
         let (bytes, awaited) = unsafe { (Memory::borrowed(bytes), caller.frame.lend_landing()) };
-        let lease = Lease::new(closes);
-        caller.lp().await_send(AwaitedSend { socket: self.handle, bytes, awaited, lease })
+        caller.lp().await_send(self.handle, bytes, awaited)
     }
 
     fn send_once(

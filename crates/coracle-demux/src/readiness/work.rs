@@ -4,7 +4,7 @@ use super::{Adaptor, InFlight, Poller, READER, Slot, WRITER};
 use crate::attempt::{self, SendFile};
 use crate::descriptor::{Kind, Source};
 use crate::file::Work;
-use crate::landing::{self, Arrival, Awaited, Landed};
+use crate::landing::{self, Arrival, Awaited, CANCELLED, Landed};
 use crate::lent::{Lent, LentPool, Spare};
 use crate::memory::Payload;
 use crate::operation::{Completion, Handle, Operation, Outcome, Readiness, Token};
@@ -291,6 +291,9 @@ impl Slot {
     #[inline(always)]
     pub(super) fn receive_awaited<P: Poller>(&mut self) -> Option<(Awaited, Landed)> {
         let receive = self.receive.as_ref()?;
+        if self.source.is_lent() && receive.is_lost() {
+            return Some((self.receive.take()?.into_awaited(), CANCELLED));
+        }
         let mut space = receive.take_space();
         let landed = match attempt::receive(self.source.as_fd(), self.kind, space.as_mut_slice()) {
             Some(Ok(count)) => {

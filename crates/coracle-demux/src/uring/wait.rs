@@ -114,17 +114,14 @@ impl Uring {
     /// The time-out of a wait that must end at `deadline`; none if the alarm ends it.
     #[inline]
     pub(super) fn timeout_of(&mut self, deadline: Instant) -> Option<Duration> {
-        let mut request = None;
-        let place = &mut self.clock.left;
-        let timeout = self.clock.alarm.timeout(deadline, |alarm, left| {
+        let (ring, place) = (&mut self.ring, &mut self.clock.left);
+        self.clock.alarm.timeout(deadline, |alarm, left| {
             **place = Timespec::from(left);
-            request = Some(entry(place, alarm.is_set()));
-            true
-        });
-        if let Some(request) = request {
-            self.push(&request);
-        }
-        timeout
+            let request = entry(place, alarm.is_set());
+            // SAFETY: it points to `place`, which stays where it is until the ring is gone. If the queue is full,
+            // it cannot be set now: to make room would take in completions, and who waits would not hear of them.
+            unsafe { ring.submission().push(&request) }.is_ok()
+        })
     }
 }
 

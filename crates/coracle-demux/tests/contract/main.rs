@@ -77,6 +77,7 @@ suite! {
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_06_socket_that_is_lent_receives_and_stays_blocking,
         rule_05_awaited_send_ends_with_its_lease,
+        rule_05_awaited_receive_ends_with_its_lease,
         rule_05_reclaim_and_abandon_end_an_awaited_send,
         rule_05_socket_that_was_replaced_is_not_confirmed,
         rule_07_awaited_send_finds_no_room_and_says_so,

@@ -17,7 +17,7 @@ use crate::failures;
 use crate::scheduler::Scheduler;
 use crate::unasked::{Ask, Unasked};
 use crate::waits_for::WaitsFor;
-use coracle_loop::demux::{AcceptPlace, Address, Backend, Operation, Outcome, Submitted};
+use coracle_loop::demux::{AcceptPlace, Address, Backend, Lease, Operation, Outcome, Submitted};
 use coracle_loop::{Loop, LoopHandle, is_older};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -96,8 +96,9 @@ pub fn forget_older(fd: i32, generation: u32) {
 
 /// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
 /// only its number, which may be that of another before the loop hears of a close by another thread. On io_uring
-/// it has it from when a request is handed over, which is up to a turn after the call; and a send that goes with
-/// others is made by its number, if nobody has closed that meanwhile ([`Lease`](super::Lease)).
+/// it has it from when a request is handed over, which is up to a turn after the call. What is done by number at
+/// last, a send that goes with others, or a receive on epoll, is done if nobody has closed that meanwhile
+/// ([`Lease`]).
 #[inline]
 pub fn has_guests() -> bool {
     let keeps = |backend| matches!(backend, Backend::Uring | Backend::Epoll);
@@ -166,7 +167,7 @@ impl Number {
     #[inline]
     pub unsafe fn send(self, bytes: &[u8]) -> Option<Answer> {
         let socket = self.find(false)?;
-        match with_caller(|caller| socket.send_together(caller, bytes, self.closes)) {
+        match with_caller(|caller| socket.send_together(caller, bytes)) {
             Ok(count) => Some(Ok(count)),
             Err(error) => self.tell(&socket, &error, None),
         }
@@ -223,7 +224,12 @@ impl Number {
     /// The guest of this number; who calls may have to wait for long.
     #[inline]
     fn find(self, waits: bool) -> Option<Rc<Socket>> {
-        current::with(|frame| self.guest(Caller { frame: frame? }, waits))
+        current::with(|frame| {
+            let frame = frame?;
+            let socket = self.guest(Caller { frame }, waits)?;
+            frame.landing.set_lease(Lease::new(self.closes)); // to be lent has changed it
+            Some(socket)
+        })
     }
 
     /// What an error means to whoever called; `None` if the call is to be made in another way.
