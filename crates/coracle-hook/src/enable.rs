@@ -59,8 +59,10 @@ static ENABLED_BY: OnceLock<&'static Location<'static>> = OnceLock::new();
 /// ```
 #[track_caller]
 pub unsafe fn enable() {
-    // SAFETY: the caller has promised it.
-    unsafe { enable_with(Settings::default()) };
+    if !gate::is_enabled() {
+        // SAFETY: the caller has promised it.
+        unsafe { enable_with(Settings::default()) };
+    }
 }
 
 /// As [`enable`], with [`Settings`] of one's own. Those of the last call count.

@@ -28,6 +28,10 @@ pub(crate) fn set_sending(on: bool) {
     SENDING.store(on, Ordering::Relaxed);
 }
 
+pub(crate) fn is_sending() -> bool {
+    SENDING.load(Ordering::Relaxed)
+}
+
 /// A longer send is copied for so long that the call itself does not count.
 const LONGEST_SEND: usize = 16 << 10;
 
@@ -98,7 +102,7 @@ pub(crate) unsafe fn send(fd: c_int, bytes: *const c_void, len: usize, flags: c_
         || len > LONGEST_SEND
         || bytes.is_null()
         || bytes::is_standard(fd)
-        || !SENDING.load(Ordering::Relaxed)
+        || !is_sending()
         || !hooking::has_guests()
         || !hooking::is_shared_turn()
         // Who wants no wait must not let others run.

@@ -19,7 +19,8 @@ pub(crate) const LIMIT_HOLD: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Holds {
-    /// A lock, a condition variable, a channel of std's, of `parking_lot`'s: anything that waits by a futex.
+    /// A lock, a condition variable, a channel of std's, of `parking_lot`'s: anything that asks for a futex by
+    /// `syscall`. Not what waits inside libc: `JoinHandle::join` of a thread.
     pub futex: u64,
     /// `fsync`, `fdatasync`.
     pub fsync: u64,
@@ -27,6 +28,13 @@ pub struct Holds {
     pub flock: u64,
     /// `open` and its kin.
     pub open: u64,
+}
+
+impl Holds {
+    /// How many there were.
+    pub(crate) fn all(&self) -> u64 {
+        self.futex + self.fsync + self.flock + self.open
+    }
 }
 
 #[derive(Clone, Copy)]

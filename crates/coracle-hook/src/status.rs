@@ -1,6 +1,7 @@
 //! What the hooks are doing, for people.
 
 use crate::gate;
+use crate::guest;
 use crate::hold::{self, Holds};
 use crate::symbols;
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Status {
     pub enabled_by: Option<&'static Location<'static>>,
     /// Whether C's sleeping functions park, too.
     pub sleeping: bool,
+    /// Whether small sends are handed over together.
+    pub sending: bool,
     /// How many functions of libc's have a definition here.
     pub symbols: usize,
     /// Which of them are not in place. Then `enabled` is false.
@@ -40,6 +43,7 @@ pub(crate) fn status(enabled_by: Option<&'static Location<'static>>) -> Status {
         enabled: gate::is_enabled(),
         enabled_by,
         sleeping: crate::is_sleeping(),
+        sending: guest::is_sending(),
         symbols: symbols::all().count(),
         missing: symbols::missing_here(),
         calls,
@@ -55,11 +59,18 @@ impl fmt::Display for Status {
         }
         match self.enabled_by {
             Some(by) if self.enabled => {
-                let Status { symbols, calls, waits, .. } = self;
+                let Status { symbols, calls, waits, holds, .. } = self;
                 write!(
                     f,
-                    "hooks are enabled, by {by}: {symbols} functions, {calls} calls, {waits} waits"
-                )
+                    "hooks are enabled, by {by}: {symbols} functions, {calls} calls, {waits} waits, {} holds",
+                    holds.all()
+                )?;
+                match (self.sleeping, self.sending) {
+                    (false, false) => Ok(()),
+                    (true, false) => f.write_str("; with `sleeping`"),
+                    (false, true) => f.write_str("; with `sending`"),
+                    (true, true) => f.write_str("; with `sleeping` and `sending`"),
+                }
             }
             _ => f.write_str("hooks are linked, and not enabled"),
         }

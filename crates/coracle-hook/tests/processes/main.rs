@@ -75,6 +75,13 @@ fn s33_enable_records_its_caller() {
         assert_eq!(now.enabled_by, Some(first), "the first counts");
         assert!(now.enabled && now.missing.is_empty() && now.symbols > 40);
         assert!(now.to_string().starts_with("hooks are enabled, by "), "{now}");
+        assert!(now.to_string().ends_with(", 0 holds"), "{now}");
+        // SAFETY: as above.
+        unsafe { enable_with(Settings { sleeping: true, sending: true }) };
+        switch_on(); // which changes nothing
+        let now = status();
+        assert!(now.sleeping && now.sending);
+        assert!(now.to_string().ends_with(", 0 holds; with `sleeping` and `sending`"), "{now}");
     });
 }
 
