@@ -161,7 +161,7 @@ fn note(what: What, took: Duration) {
         What::Open => ("open", "use `offload`"),
     };
     let who = coracle_coro::current();
-    tracing::warn!("coroutine {who:?} held its loop for {took:?} in {name}: {cure}");
+    tracing::warn!("coroutine {who} held its loop for {took:?} in {name}: {cure}");
 }
 
 const _: () = assert!(size_of::<c_uint>() == size_of::<mode_t>());
