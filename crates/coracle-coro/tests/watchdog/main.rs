@@ -35,15 +35,30 @@ fn main() {
         ("s49_loop_that_is_held_is_named", quitting::s49_loop_that_is_held_is_named),
         ("s50_gdb_sees_through_the_switch", debugger::s50_gdb_sees_through_the_switch),
     ];
-    let wanted: Vec<String> =
-        std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+    let (wanted, skipped) = arguments();
     let mut told = 0;
     for (name, fact) in facts {
-        if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
+        let named = |parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
+        if (wanted.is_empty() || named(&wanted)) && !named(&skipped) {
             println!("{name}");
             fact();
             told += 1;
         }
     }
     println!("{told} facts hold");
+}
+
+/// Parts of names, as those that std's harness is given: of what is wanted, and of what is not (`--skip`).
+fn arguments() -> (Vec<String>, Vec<String>) {
+    let (mut wanted, mut skipped) = (Vec::new(), Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.strip_prefix("--skip") {
+            Some("") => skipped.extend(arguments.next()),
+            Some(part) => skipped.extend(part.strip_prefix('=').map(str::to_owned)),
+            None if argument.starts_with('-') => {}
+            None => wanted.push(argument),
+        }
+    }
+    (wanted, skipped)
 }
