@@ -489,12 +489,16 @@ impl Demux for Uring {
     }
 
     fn await_send(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) -> bool {
-        let together = |slot: &Slot| slot.source.sends_together(slot.kind);
-        let possible = !self.fork.is_forked() && self.slots.get(socket).is_some_and(together);
-        if possible {
-            self.due.push(socket, bytes, awaited);
+        let Some(slot) = self.slots.get_mut(socket).filter(|_| !self.fork.is_forked()) else {
+            return false;
+        };
+        if !slot.source.sends_together(slot.kind) {
+            return false;
         }
-        possible
+        // The answer may come before the next receive is handed over, with those of others.
+        slot.drained = false;
+        self.due.push(socket, bytes, awaited);
+        true
     }
 
     fn cancel_receive(&mut self, socket: Handle) {
