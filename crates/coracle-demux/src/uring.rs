@@ -48,6 +48,7 @@ use crate::socket::{self, SocketKind, SocketOption};
 use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
+use awaited::Asked;
 use buffer_ring::BufferRing;
 use carrier::{Carrier, RestIndex};
 use io_uring::types::Fd;
@@ -98,8 +99,9 @@ pub(crate) struct Uring {
     retries: Retries<Token>,
     /// Requests in the kernel's hands, those without a token not counted.
     with_kernel: usize,
-    /// Awaited receives, which are in its hands, too.
+    /// Awaited receives, which are in its hands, too, or will be.
     awaited: usize,
+    asked: Asked,
     /// Connects that it was given since it was last entered.
     connects: u32,
     buffers: BufferRing,
@@ -131,6 +133,8 @@ struct Slot {
     kind: Kind,
     /// The last receive left nothing behind.
     drained: bool,
+    /// Something small was sent since the last receive was asked for. It may be answered soon.
+    sent_since: bool,
     /// The receiving operation in flight, or the receive that is awaited; and the sending operation.
     reader: Option<Token>,
     receive: Option<Receive>,
@@ -216,6 +220,7 @@ impl Uring {
             resident: Resident::default(),
             with_kernel: 0,
             awaited: 0,
+            asked: Asked::default(),
             connects: 0,
             buffers,
             lent,
@@ -242,6 +247,7 @@ impl Uring {
             source,
             kind,
             drained: true,
+            sent_since: false,
             reader: None,
             receive: None,
             cancelled: false,
@@ -495,8 +501,7 @@ impl Demux for Uring {
         if !slot.source.sends_together(slot.kind) {
             return false;
         }
-        // The answer may come before the next receive is handed over, with those of others.
-        slot.drained = false;
+        slot.sent_since = true;
         self.due.push(socket, bytes, awaited);
         true
     }
@@ -553,6 +558,7 @@ impl Demux for Uring {
             return self.try_send_anew(socket, bytes);
         }
         slot.note_load(&self.carrier);
+        slot.sent_since = true;
         Ok(bytes.len())
     }
 
@@ -635,6 +641,7 @@ impl Demux for Uring {
             return;
         }
         self.send_due();
+        self.queue_asked();
         // What is handed over may let others go that have waited behind it.
         while !self.ring.submission().is_empty() {
             self.hand_over();

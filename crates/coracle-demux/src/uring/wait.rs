@@ -59,6 +59,7 @@ impl Uring {
         }
         self.resident.forget();
         self.send_due();
+        self.queue_turn();
         self.buffers.refill();
         if !self.starved.is_empty() {
             for token in std::mem::take(&mut self.starved) {

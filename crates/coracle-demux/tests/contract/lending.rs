@@ -159,6 +159,43 @@ pub(crate) fn rule_06_lent_space_is_filled_however_the_receive_was_started(h: &m
     }
 }
 
+/// Where a turn sends on many connections and then receives on all of them: answers that come later, that are there
+/// before, and none.
+pub(crate) fn rule_06_answers_to_a_row_of_sends_land_where_they_belong(h: &mut Harness) {
+    let connections: Vec<_> = (0..40).map(|_| used_connection(h)).collect();
+    let mut lenders: Vec<_> = connections.iter().map(|_| Lender::new(8)).collect();
+    for round in 0..6u8 {
+        let mut started = Vec::new();
+        for (index, (&(a, b), lender)) in connections.iter().zip(&mut lenders).enumerate() {
+            h.send_all(b, &[round]);
+            if (index + usize::from(round)).is_multiple_of(3) {
+                h.send_all(a, &[index as u8, round]);
+            }
+            started.push(start(h, b, lender));
+        }
+        for (index, &(a, b)) in connections.iter().enumerate() {
+            match (index + usize::from(round)) % 3 {
+                0 => {}
+                1 => h.send_all(a, &[index as u8, round]),
+                _ => started[index].cancel(h, b),
+            }
+        }
+        for (index, (started, lender)) in started.into_iter().zip(&lenders).enumerate() {
+            let ended = match started {
+                Started::Awaited => lender.landed(h, None),
+                submitted @ Started::Submitted(_) => lender.finish(h, submitted),
+            };
+            if (index + usize::from(round)) % 3 == 2 {
+                assert_eq!(errno(ended), Errno::CANCELED.raw_os_error());
+            } else {
+                assert_eq!(ended.unwrap(), 2);
+                assert_eq!(lender.bytes[..2], [index as u8, round]);
+            }
+            assert_eq!(h.receive_exactly(connections[index].0, 1), [round]);
+        }
+    }
+}
+
 pub(crate) fn rule_06_lent_space_learns_the_end_of_the_stream(h: &mut Harness) {
     let (a, b) = used_connection(h);
     let mut lender = Lender::new(8);

@@ -73,6 +73,7 @@ suite! {
         rule_05_reclaim_ends_a_receive_of_a_lent_socket,
         rule_05_reclaimed_receive_loses_nothing,
         rule_05_close_of_all_others_in_a_turn_comes_after_their_landing,
+        rule_06_answers_to_a_row_of_sends_land_where_they_belong,
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_06_socket_that_is_lent_receives_and_stays_blocking,
