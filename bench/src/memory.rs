@@ -25,8 +25,7 @@ pub fn private_bytes(pids: &[u32]) -> io::Result<u64> {
 pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     // Not `VmRSS`, which is a sum of what each core has last said.
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    Ok(field(&rollup, "Rss:")? + field(&status, "VmPTE:")?)
+    Ok(field(&rollup, "Rss:")? + page_table_bytes(pid)?)
 }
 
 /// Bytes of small objects that the kernel has, for everybody: sockets, files, epoll items, requests.
@@ -37,13 +36,20 @@ pub fn slab_bytes() -> io::Result<u64> {
     field(&fs::read_to_string("/proc/meminfo")?, "Slab:")
 }
 
-/// Bytes that the kernel has, for everybody, for connections and threads: small objects, stacks, page tables.
+/// Bytes of the stacks that threads have in the kernel, for everybody: given back as soon as a thread has ended.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
-pub fn kernel_bytes() -> io::Result<u64> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    ["Slab:", "KernelStack:", "PageTables:"].iter().map(|name| field(&text, name)).sum()
+pub fn kernel_stack_bytes() -> io::Result<u64> {
+    field(&fs::read_to_string("/proc/meminfo")?, "KernelStack:")
+}
+
+/// Bytes of a process's page tables.
+///
+/// # Errors
+/// When it is not there.
+pub fn page_table_bytes(pid: u32) -> io::Result<u64> {
+    field(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmPTE:")
 }
 
 fn field(text: &str, name: &str) -> io::Result<u64> {

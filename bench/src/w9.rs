@@ -15,7 +15,7 @@ use crate::ask::{self, Question};
 use crate::candidate::{Candidate, Kind, able, available};
 use crate::comparison::{Column, Comparison, Failed};
 use crate::load::Amount;
-use crate::memory::kernel_bytes;
+use crate::memory::{kernel_stack_bytes, page_table_bytes};
 use crate::options::Options;
 use crate::programs::{self, program};
 use crate::redis::Redis;
@@ -43,7 +43,7 @@ pub struct W9 {
 }
 
 /// What a repetition yields.
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column { heading: "server CPU µs/request", decimals: 1 },
     Column { heading: "requests/s", decimals: 0 },
     Column { heading: "server busy %", decimals: 0 },
@@ -51,6 +51,7 @@ const COLUMNS: [Column; 7] = [
     Column { heading: "p99 ms", decimals: 1 },
     Column { heading: "peak MiB", decimals: 1 },
     Column { heading: "kernel MiB", decimals: 1 },
+    Column { heading: "both MiB", decimals: 1 },
 ];
 
 /// The packages with its servers.
@@ -79,9 +80,10 @@ pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
          the client of Redis that blocks, which is asked for what never comes (BLPOP); Redis runs beside the \
          load. `coracle-…` calls coracle's own `sleep`; `axum` awaits tokio's, and the client of Redis for \
          tokio, on a current-thread runtime; `axum-blocking` blocks that thread (of the {} in flight it serves \
-         one after the other). *Peak* is what the server itself had resident at the most. *Kernel* is how much \
-         more the kernel had, for small objects, stacks and page tables, in the midst of it: the sockets of \
-         both ends, and those of Redis, are in it, and a thread has a stack there.",
+         one after the other). *Peak* is what the server itself had resident at the most. *Kernel* is what the kernel had for it \
+         besides, in the midst of it: a stack for each of its threads, and its page tables. What both ends of a \
+         connection cost there is the same for all, and in none of these figures; nor is the description of a \
+         thread, some 8 KiB.",
         w9.many, w9.few, w9.few
     ));
     for (wait, title) in [("sleep", "Sleep"), ("blpop", "Redis: BLPOP")] {
@@ -134,29 +136,30 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn measure(&self, candidate: &Candidate, redis: Option<&Path>) -> io::Result<Vec<f64>> {
-        let kernel_before = kernel_bytes()?;
         let redis = redis.map(|it| Redis::start(it, self.options.load_core)).transpose()?;
         let mut candidate = candidate.clone();
         if let Some(redis) = &redis {
             candidate.arguments.extend(["--redis".into(), redis.url()]);
         }
+        let before = kernel_stack_bytes()?;
         let server = Server::start(&candidate, self.options.server_core)?;
         let warmup = 1.0 + 2.0 * f64::from(self.milliseconds) / 1000.0;
         let amount = Amount::Time { warmup, seconds: self.seconds };
         let core = self.options.load_core;
+        let pid = server.pid();
         let (report, kernel) = thread::scope(|scope| {
             let midst = Duration::from_secs_f64(warmup + self.seconds / 2.0);
-            let kernel = scope.spawn(move || {
+            let kernel = scope.spawn(move || -> io::Result<u64> {
                 thread::sleep(midst);
-                kernel_bytes()
+                Ok(kernel_stack_bytes()?.saturating_sub(before) + page_table_bytes(pid)?)
             });
             let report = ask::run(&server, core, self.in_flight, &self.question, amount);
             (report, kernel.join().expect("it only reads"))
         });
         let [cpu, per_second, busy, _, p50, p99, _] = report?.figures();
         let peak = server.peak_mebibytes()?;
-        let kernel = kernel?.saturating_sub(kernel_before) as f64 / f64::from(1 << 20);
-        Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak, kernel])
+        let kernel = kernel? as f64 / f64::from(1 << 20);
+        Ok(vec![cpu, per_second, busy, p50 / 1000.0, p99 / 1000.0, peak, kernel, peak + kernel])
     }
 }
 
