@@ -109,6 +109,12 @@ impl Due {
         self.landed.extend(gone.map(|send| (send.awaited, CANCELLED)));
     }
 
+    /// Somebody is told, in turn, that what they await has ended before it began.
+    #[cold]
+    pub(crate) fn end(&mut self, awaited: Awaited) {
+        self.landed.push_back((awaited, CANCELLED));
+    }
+
     /// The next to be told, unless it is the turn of others.
     #[inline]
     pub(crate) fn tell(&mut self) -> Option<Awaited> {

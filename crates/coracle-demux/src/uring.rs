@@ -48,7 +48,6 @@ use crate::socket::{self, SocketKind, SocketOption};
 use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
-use awaited::Asked;
 use buffer_ring::BufferRing;
 use carrier::{Carrier, RestIndex};
 use io_uring::types::Fd;
@@ -101,7 +100,8 @@ pub(crate) struct Uring {
     with_kernel: usize,
     /// Awaited receives, which are in its hands, too, or will be.
     awaited: usize,
-    asked: Asked,
+    /// Those that are handed over at the end of the turn.
+    asked: Vec<Handle>,
     /// Connects that it was given since it was last entered.
     connects: u32,
     buffers: BufferRing,
@@ -138,7 +138,8 @@ struct Slot {
     /// The receiving operation in flight, or the receive that is awaited; and the sending operation.
     reader: Option<Token>,
     receive: Option<Receive>,
-    /// The end of that receive was asked for.
+    /// The kernel does not have that receive yet; its end was asked for.
+    is_asked: bool,
     cancelled: bool,
     writer: Option<Token>,
     /// When bytes were last given to the carrier, and what the kernel did not take of them.
@@ -220,7 +221,7 @@ impl Uring {
             resident: Resident::default(),
             with_kernel: 0,
             awaited: 0,
-            asked: Asked::default(),
+            asked: Vec::new(),
             connects: 0,
             buffers,
             lent,
@@ -250,6 +251,7 @@ impl Uring {
             sent_since: false,
             reader: None,
             receive: None,
+            is_asked: false,
             cancelled: false,
             writer: None,
             loaded_on: 0,
@@ -542,6 +544,7 @@ impl Demux for Uring {
         let slot = sending_slot(&mut self.slots, socket)?;
         let Source::Owned(fd) = &slot.source else { return Err(Errno::BADF.into()) };
         let fd = fd.as_raw_fd();
+        slot.sent_since = true;
         if !self.carrying {
             return attempt::send_bytes(slot.source.as_fd(), slot.kind, bytes).unwrap_or(Ok(0));
         }
@@ -558,7 +561,6 @@ impl Demux for Uring {
             return self.try_send_anew(socket, bytes);
         }
         slot.note_load(&self.carrier);
-        slot.sent_since = true;
         Ok(bytes.len())
     }
 

@@ -4,21 +4,22 @@
 //! name with a mark, so that its completion is found without a table, and its result lands at the coroutine.
 //!
 //! ```text
-//!   a turn:  send a, receive a, send b, receive b, …      to the kernel:  send a, send b, …  receive a, receive b, …
+//!   a turn:         send a, receive a, send b, receive b, …
+//!   to the kernel:  send a, send b, …, receive a, receive b, …
 //! ```
 //!
 //! A receive is handed over behind all that its turn has sent. Where that is a row, the answer to the first has
-//! mostly come when its receive is looked at, and then nobody has to be told of it later, which costs several times
-//! as much as to look in vain.
+//! mostly come when its receive is looked at, and then nobody has to be told of it later: that costs several
+//! times as much as to look in vain.
 
 use super::{POLL_FIRST, Slot, Uring};
-use crate::descriptor::{Kind, Source};
+use crate::descriptor::Kind;
 use crate::landing::{Awaited, Landed, Receive};
 use crate::memory::Space;
 use crate::operation::Handle;
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
-use rustix::fd::{AsRawFd, RawFd};
+use rustix::fd::RawFd;
 use rustix::io::Errno;
 use slotmap::{Key, KeyData};
 
@@ -35,61 +36,69 @@ fn handle(user_data: u64) -> Handle {
     Handle::from(KeyData::from_ffi(user_data & !AWAITED))
 }
 
-/// Behind so many sends, an answer may have come.
+/// Of so many receives of a turn, the first may find answers to what that turn has sent.
 const ROW: usize = 16;
 
-/// Receives that are handed over by the next wait.
-#[derive(Default)]
-pub(super) struct Asked {
-    receives: Vec<squeue::Entry>,
-    /// Whether those of the last wait were a row.
-    many: bool,
-}
+/// So many receives wait to be handed over. With more, they go early.
+const LIMIT_ASKED: usize = 1024;
 
 impl Uring {
-    /// A wait begins: whatever the turn has sent is queued.
-    #[inline]
-    pub(super) fn queue_turn(&mut self) {
-        self.asked.many = self.asked.receives.len() >= ROW;
-        self.queue_asked();
-    }
-
-    /// Queues what was kept for the next wait.
+    /// Queues the receives of this turn, behind all that it has sent.
     #[inline]
     pub(super) fn queue_asked(&mut self) {
-        if self.asked.receives.is_empty() {
+        if self.asked.is_empty() {
             return;
         }
-        let mut receives = std::mem::take(&mut self.asked.receives);
-        receives.drain(..).for_each(|entry| self.push(&entry));
-        self.asked.receives = receives;
+        let mut asked = std::mem::take(&mut self.asked);
+        let row = asked.len() >= ROW;
+        asked.drain(..).for_each(|socket| self.queue_receive(socket, row));
+        self.asked = asked;
+    }
+
+    #[inline(always)]
+    fn queue_receive(&mut self, socket: Handle, row: bool) {
+        let Some(slot) = self.slots.get_mut(socket) else { return };
+        let Some(receive) = &slot.receive else { return };
+        slot.is_asked = false;
+        if slot.cancelled || (slot.source.is_lent() && receive.is_lost()) {
+            return self.withdraw(socket);
+        }
+        let soon = std::mem::take(&mut slot.sent_since) && row;
+        let mut space = receive.take_space();
+        let entry = receive_entry(slot.source.raw(), &mut space, slot.drained && !soon);
+        receive.put_back(space);
+        self.push(&entry.user_data(socket.data().as_ffi() | AWAITED));
+    }
+
+    /// Ends one that the kernel never had.
+    #[cold]
+    fn withdraw(&mut self, socket: Handle) {
+        let slot = &mut self.slots[socket];
+        if let Some(receive) = slot.receive.take() {
+            slot.in_flight -= 1;
+            self.awaited -= 1;
+            self.due.end(receive.into_awaited());
+        }
+        self.close_if_idle(socket);
     }
 
     /// Starts one, unless something stands against it.
     #[inline(always)]
-    pub(super) fn start_awaited(
-        &mut self,
-        socket: Handle,
-        mut space: Space,
-        awaited: Awaited,
-    ) -> bool {
+    pub(super) fn start_awaited(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
         let Some(slot) = self.slots.get_mut(socket) else { return false };
-        let fd = match &slot.source {
-            Source::Owned(fd) => fd.as_raw_fd(),
-            Source::Lent(fd) => *fd,
-            Source::File(_) => return false,
-        };
         let taken = slot.receive.is_some() || slot.reader.is_some();
         if taken || slot.closer.is_some() || !slot.kind.is_socket() {
             return false;
         }
-        let soon = std::mem::take(&mut slot.sent_since) && self.asked.many; // and there it may be answered
-        let entry = receive_entry(fd, &mut space, slot.drained && !soon);
         slot.receive = Some(Receive::new(space, awaited));
         slot.cancelled = false;
+        slot.is_asked = true;
         slot.in_flight += 1;
         self.awaited += 1;
-        self.asked.receives.push(entry.user_data(socket.data().as_ffi() | AWAITED));
+        self.asked.push(socket);
+        if self.asked.len() == LIMIT_ASKED {
+            self.queue_asked();
+        }
         true
     }
 
@@ -148,8 +157,9 @@ impl Uring {
         let slot = self.slots.get_mut(socket).filter(|slot| slot.receive.is_some());
         if let Some(slot) = slot {
             slot.cancelled = true;
-            self.queue_asked(); // who is to be found must be there
-            self.cancel_request(socket.data().as_ffi() | AWAITED);
+            if !slot.is_asked {
+                self.cancel_request(socket.data().as_ffi() | AWAITED);
+            }
         }
     }
 
@@ -161,11 +171,11 @@ impl Uring {
     }
 }
 
-/// A request to receive into `space`, which waits for readiness first if nothing is there.
+/// A request to receive into `space`.
 #[inline(always)]
-fn receive_entry(fd: RawFd, space: &mut Space, drained: bool) -> squeue::Entry {
+fn receive_entry(fd: RawFd, space: &mut Space, wait_first: bool) -> squeue::Entry {
     let room = space.as_mut_slice();
     opcode::Recv::new(Fd(fd), room.as_mut_ptr(), length(room.len()))
-        .ioprio(if drained { POLL_FIRST } else { 0 })
+        .ioprio(if wait_first { POLL_FIRST } else { 0 })
         .build()
 }

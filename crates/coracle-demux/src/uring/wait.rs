@@ -59,8 +59,8 @@ impl Uring {
         }
         self.resident.forget();
         self.send_due();
-        self.queue_turn();
         self.buffers.refill();
+        self.queue_asked();
         if !self.starved.is_empty() {
             for token in std::mem::take(&mut self.starved) {
                 self.issue(token); // no more than half of the buffers are kept: the kernel has some again

@@ -44,6 +44,11 @@ impl Submission {
 
 impl Harness {
     pub(crate) fn new(backend: Backend) -> Harness {
+        Harness::with(backend, |_| {})
+    }
+
+    /// One with other settings, where there is a kernel that has some.
+    pub(crate) fn with(backend: Backend, change: impl FnOnce(&mut Settings)) -> Harness {
         if backend == Backend::Sim {
             // Every choice the contract leaves open is made at random, nothing goes wrong.
             let kernel = Kernel::with_faults(1, Faults::benign());
@@ -56,6 +61,7 @@ impl Harness {
         }
         let mut settings = Settings::default();
         settings.backend = Some(backend);
+        change(&mut settings);
         let demux = coracle_demux::open(settings).expect("the backend opens");
         assert_eq!(demux.backend(), backend, "no fallback: this kernel must have them all");
         Harness { demux, kernel: None, kept: VecDeque::new(), files: RefCell::default() }

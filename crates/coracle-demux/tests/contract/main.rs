@@ -4,6 +4,7 @@
 //! `contract::epoll::…` and `contract::sim::…` have the same number of tests. Names begin with the
 //! statement (`rule_05_…`) or with the row of the capability table (`a10_…`) they hold.
 
+mod answering;
 mod closing;
 mod files;
 mod harness;
@@ -40,6 +41,10 @@ macro_rules! suite {
 }
 
 suite! {
+    answering::{
+        rule_06_answers_to_a_row_of_sends_land_where_they_belong,
+        rule_06_rows_larger_than_every_queue_land_where_they_belong,
+    }
     closing::{
         rule_01_stale_handle_is_refused_and_touches_nothing,
         rule_05_close_cancels_what_is_in_flight_and_completes_last,
@@ -73,7 +78,6 @@ suite! {
         rule_05_reclaim_ends_a_receive_of_a_lent_socket,
         rule_05_reclaimed_receive_loses_nothing,
         rule_05_close_of_all_others_in_a_turn_comes_after_their_landing,
-        rule_06_answers_to_a_row_of_sends_land_where_they_belong,
         rule_06_lent_space_is_filled_however_the_receive_was_started,
         rule_06_lent_space_learns_the_end_of_the_stream,
         rule_06_socket_that_is_lent_receives_and_stays_blocking,
