@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -54,6 +55,9 @@ const COLUMNS: [Column; 8] = [
     Column { heading: "both MiB", decimals: 1 },
 ];
 
+/// How often the kernel's memory is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The packages with its servers.
 const PACKAGES: [&str; 4] = ["coracle-wait", "axum-wait", "threads-wait", "rouille-wait"];
 
@@ -80,10 +84,10 @@ pub fn run(options: &Options, w9: &W9) -> io::Result<()> {
          the client of Redis that blocks, which is asked for what never comes (BLPOP); Redis runs beside the \
          load. `coracle-…` calls coracle's own `sleep`; `axum` awaits tokio's, and the client of Redis for \
          tokio, on a current-thread runtime; `axum-blocking` blocks that thread (of the {} in flight it serves \
-         one after the other). *Peak* is what the server itself had resident at the most. *Kernel* is what the kernel had for it \
-         besides, in the midst of it: a stack for each of its threads, and its page tables. What both ends of a \
-         connection cost there is the same for all, and in none of these figures; nor is the description of a \
-         thread, some 8 KiB.",
+         one after the other). *Peak* is what the server itself had resident at the most. *Kernel* is what the \
+         kernel had for it besides, likewise: a stack for each of its threads, and its page tables. What both \
+         ends of a connection cost there is the same for all, and in none of these figures; nor is the \
+         description of a thread, some 8 KiB.",
         w9.many, w9.few, w9.few
     ));
     for (wait, title) in [("sleep", "Sleep"), ("blpop", "Redis: BLPOP")] {
@@ -147,13 +151,19 @@ impl Work<'_> {
         let amount = Amount::Time { warmup, seconds: self.seconds };
         let core = self.options.load_core;
         let pid = server.pid();
+        let over = AtomicBool::new(false);
         let (report, kernel) = thread::scope(|scope| {
-            let midst = Duration::from_secs_f64(warmup + self.seconds / 2.0);
-            let kernel = scope.spawn(move || -> io::Result<u64> {
-                thread::sleep(midst);
-                Ok(kernel_stack_bytes()?.saturating_sub(before) + page_table_bytes(pid)?)
+            let kernel = scope.spawn(|| -> io::Result<u64> {
+                let mut most = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let stacks = kernel_stack_bytes()?.saturating_sub(before);
+                    most = most.max(stacks + page_table_bytes(pid)?);
+                    thread::sleep(LOOK);
+                }
+                Ok(most)
             });
             let report = ask::run(&server, core, self.in_flight, &self.question, amount);
+            over.store(true, Ordering::Relaxed);
             (report, kernel.join().expect("it only reads"))
         });
         let [cpu, per_second, busy, _, p50, p99, _] = report?.figures();
