@@ -128,8 +128,9 @@ fn steps(root: &Path, settings: &Settings) -> Result<Vec<Step>, String> {
 
     let mut stacks = sanitized(root, "address", "-Zsanitizer=address");
     optimised(&mut stacks).args(["-p", "coracle-stack", "-p", "coracle-coro"]);
-    // Not what is said of memory, since the sanitizer has its own.
+    // Not what is said of memory and of frames, since the sanitizer has its own.
     stacks.args(["--", "--skip", "s60_", "--skip", "t5_", "--skip", "memory_falls"]);
+    stacks.args(["--skip", "s45_", "--skip", "s49_backtrace", "--skip", "s50_backtrace"]);
     // Variables lie on the stacks, not elsewhere, and faults are handled by us and by std.
     let options = "detect_leaks=0:detect_stack_use_after_return=0:handle_segv=0:handle_sigbus=0";
     stacks.env("ASAN_OPTIONS", options);

@@ -25,6 +25,8 @@ const ROW: usize = 32;
 pub(crate) struct Due {
     sends: Vec<Send>,
     landed: VecDeque<(Awaited, Landed)>,
+    /// What has ended before it began, of which somebody is told before everything else.
+    ended: VecDeque<Awaited>,
     /// Below [`ROW`], how many were told in a row; from there on, how many others were told since. For who is told
     /// may send again, and again.
     told: usize,
@@ -58,7 +60,7 @@ impl Due {
     /// Whether there is nobody to be told, now or later.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.sends.is_empty() && self.landed.is_empty()
+        self.sends.is_empty() && self.landed.is_empty() && self.ended.is_empty()
     }
 
     /// Whether somebody can be told now.
@@ -74,7 +76,7 @@ impl Due {
 
     /// How many were not told.
     pub(crate) fn in_flight(&self) -> usize {
-        self.sends.len() + self.landed.len()
+        self.sends.len() + self.landed.len() + self.ended.len()
     }
 
     /// The sockets of those that are due.
@@ -109,10 +111,18 @@ impl Due {
         self.landed.extend(gone.map(|send| (send.awaited, CANCELLED)));
     }
 
-    /// Somebody is told, in turn, that what they await has ended before it began.
+    /// Somebody is told that what they await has ended before it began.
     #[cold]
     pub(crate) fn end(&mut self, awaited: Awaited) {
-        self.landed.push_back((awaited, CANCELLED));
+        self.ended.push_back(awaited);
+    }
+
+    /// The next of those. Nothing waits for them but who is told, so that they starve nobody.
+    #[inline]
+    pub(crate) fn tell_ended(&mut self) -> Option<Awaited> {
+        let awaited = self.ended.pop_front()?;
+        awaited.land(CANCELLED);
+        Some(awaited)
     }
 
     /// The next to be told, unless it is the turn of others.

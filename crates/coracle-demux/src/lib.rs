@@ -270,8 +270,9 @@ pub trait Demux {
 
     /// Starts a receive into a coroutine's space, by the shortest way: where there is nothing to do but to wait
     /// for bytes. It takes the receiving place of its descriptor as an [`Operation::Receive`] does, and ends as
-    /// one; but it has no token, and its result lands where it is [awaited](Awaited). False in all other cases,
-    /// and then nothing was done: an `Operation::Receive` is to be [submitted](Demux::submit).
+    /// one; but it has no token, and its result lands where it is [awaited](Awaited): `ECANCELED` if the
+    /// [lease](Landing::set_lease) of a socket that is lent is over before. False in all other cases, and then
+    /// nothing was done: an `Operation::Receive` is to be [submitted](Demux::submit).
     #[inline]
     fn await_receive(&mut self, _socket: Handle, _space: Space, _awaited: Awaited) -> bool {
         false

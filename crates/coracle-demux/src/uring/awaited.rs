@@ -98,6 +98,7 @@ impl Uring {
         self.asked.push(socket);
         if self.asked.len() == LIMIT_ASKED {
             self.queue_asked();
+            self.hand_over();
         }
         true
     }
@@ -134,13 +135,11 @@ impl Uring {
             return None;
         };
         let slot = self.slots.get_mut(handle(user_data))?;
-        let receive = slot.receive.as_ref()?;
+        slot.receive.as_ref()?;
         let interrupted = matches!(error, Errno::AGAIN | Errno::INTR);
         if interrupted && !slot.cancelled {
-            let mut space = receive.take_space();
-            let entry = receive_entry(slot.source.raw(), &mut space, slot.drained);
-            receive.put_back(space);
-            self.push(&entry.user_data(user_data));
+            slot.is_asked = true;
+            self.asked.push(handle(user_data));
             return None;
         }
         let error = if interrupted { Errno::CANCELED } else { error };

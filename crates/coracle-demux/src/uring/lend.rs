@@ -15,6 +15,9 @@ impl Uring {
         if self.fork.is_forked() {
             return None;
         }
+        if let Some(ended) = self.due.tell_ended() {
+            return Some(ended); // its descriptor may be closed by now, and that is told later
+        }
         let others = self.taken < self.arrived.len() || !self.finished.is_empty();
         if self.due.is_others_turn() {
             self.due.note_other(others);

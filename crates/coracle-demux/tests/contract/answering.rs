@@ -5,6 +5,17 @@ use crate::harness::{Harness, Submission, errno};
 use crate::lending::{Lender, Started, start, used_connection};
 use coracle_demux::{Handle, Landed, Operation, Payload};
 use rustix::io::Errno;
+use std::io;
+
+impl Lender {
+    /// What comes of a receive, though others are told before it.
+    fn finish_any(&self, h: &mut Harness, started: Started) -> io::Result<usize> {
+        match started {
+            Started::Awaited => self.landed(h, None),
+            submitted @ Started::Submitted(_) => self.finish(h, submitted),
+        }
+    }
+}
 
 /// Sends bytes by the shortest way, without waiting; the rest, if any, is under way.
 fn send_at_once(h: &mut Harness, socket: Handle, bytes: &[u8]) -> Option<Submission> {
@@ -44,10 +55,7 @@ fn answers_to_rows_of_sends(h: &mut Harness, connections: usize) {
             }
         }
         for (index, (started, lender)) in started.into_iter().zip(&lenders).enumerate() {
-            let ended = match started {
-                Started::Awaited => lender.landed(h, None),
-                submitted @ Started::Submitted(_) => lender.finish(h, submitted),
-            };
+            let ended = lender.finish_any(h, started);
             if case(index) == 2 {
                 assert_eq!(errno(ended), Errno::CANCELED.raw_os_error());
             } else {
@@ -75,5 +83,34 @@ pub(crate) fn rule_06_rows_larger_than_every_queue_land_where_they_belong(h: &mu
             settings.modern_uring = modern;
         });
         answers_to_rows_of_sends(h, 100);
+    }
+}
+
+/// However many were told before of what else has ended.
+pub(crate) fn rule_05_close_comes_after_the_end_of_what_was_just_asked_for(h: &mut Harness) {
+    let (_a, b) = used_connection(h);
+    let mut lenders: Vec<_> = (0..32).map(|_| (used_connection(h).1, Lender::new(8))).collect();
+    let ended = |ended| assert_eq!(errno(ended), Errno::CANCELED.raw_os_error());
+    let start_one = |h: &mut Harness, (socket, lender): &mut (Handle, Lender)| {
+        let started = start(h, *socket, lender);
+        started.cancel(h, *socket);
+        started
+    };
+    for extra in 0..3 {
+        let started: Vec<_> = lenders.iter_mut().map(|it| start_one(h, it)).collect();
+        started
+            .into_iter()
+            .zip(&lenders)
+            .for_each(|(it, (_, lender))| ended(lender.finish_any(h, it)));
+        if extra == 2 {
+            let mut last = Lender::new(8);
+            let started = start(h, b, &mut last);
+            let close = h.submit(Operation::Close { handle: b }).token();
+            match started {
+                Started::Awaited => ended(last.landed(h, Some(close))),
+                submitted @ Started::Submitted(_) => ended(last.finish(h, submitted)),
+            }
+            assert_eq!(h.next_of(close).token, close);
+        }
     }
 }

@@ -42,6 +42,7 @@ macro_rules! suite {
 
 suite! {
     answering::{
+        rule_05_close_comes_after_the_end_of_what_was_just_asked_for,
         rule_06_answers_to_a_row_of_sends_land_where_they_belong,
         rule_06_rows_larger_than_every_queue_land_where_they_belong,
     }

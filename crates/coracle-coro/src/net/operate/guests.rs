@@ -97,7 +97,7 @@ pub fn forget_older(fd: i32, generation: u32) {
 /// Whether a coroutine calls on whose loop sockets can be guests: where the kernel has the socket itself, and not
 /// only its number, which may be that of another before the loop hears of a close by another thread. On io_uring
 /// it has it from when a request is handed over, which is up to a turn after the call. What is done by number at
-/// last, a send that goes with others, or a receive on epoll, is done if nobody has closed that meanwhile
+/// last, a send that goes with others, or a receive, is done, or handed over, if nobody has closed that meanwhile
 /// ([`Lease`]).
 #[inline]
 pub fn has_guests() -> bool {
