@@ -162,6 +162,14 @@ impl Receive {
         self.0.landing().space.take().expect("a receive has its space until it is over")
     }
 
+    /// Where the space begins, and how long it is: for a request that is in the kernel's hands until it is over.
+    #[inline]
+    pub(crate) fn parts(&self) -> (*mut u8, usize) {
+        // SAFETY: the cell is this thread's alone, and nobody fills or empties it while it is looked at.
+        let space = unsafe { &*self.0.landing().space.as_ptr() };
+        space.as_ref().expect("a receive has its space until it is over").parts()
+    }
+
     /// Nothing came of that, and it goes on.
     #[inline]
     pub(crate) fn put_back(&self, space: Space) {

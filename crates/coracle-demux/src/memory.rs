@@ -235,6 +235,12 @@ impl Space {
         self.len.get()
     }
 
+    /// Where it begins, and how many bytes there is room for.
+    #[inline]
+    pub(crate) fn parts(&self) -> (*mut u8, usize) {
+        (self.start.as_ptr(), self.len.get())
+    }
+
     /// The space to be filled.
     #[inline]
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {

@@ -46,27 +46,23 @@ impl Uring {
     /// Queues the receives of this turn, behind all that it has sent.
     #[inline]
     pub(super) fn queue_asked(&mut self) {
-        if self.asked.is_empty() {
-            return;
+        let row = self.asked.len() >= ROW;
+        for index in 0..self.asked.len() {
+            self.queue_receive(self.asked[index], row); // which asks for nothing
         }
-        let mut asked = std::mem::take(&mut self.asked);
-        let row = asked.len() >= ROW;
-        asked.drain(..).for_each(|socket| self.queue_receive(socket, row));
-        self.asked = asked;
+        self.asked.clear();
     }
 
     #[inline(always)]
     fn queue_receive(&mut self, socket: Handle, row: bool) {
-        let Some(slot) = self.slots.get_mut(socket) else { return };
+        let Some(slot) = self.slots.get_mut(socket).filter(|slot| slot.is_asked) else { return };
         let Some(receive) = &slot.receive else { return };
-        slot.is_asked = false;
-        if slot.cancelled || (slot.source.is_lent() && receive.is_lost()) {
+        if slot.source.is_lent() && receive.is_lost() {
             return self.withdraw(socket);
         }
+        slot.is_asked = false;
         let soon = std::mem::take(&mut slot.sent_since) && row;
-        let mut space = receive.take_space();
-        let entry = receive_entry(slot.source.raw(), &mut space, slot.drained && !soon);
-        receive.put_back(space);
+        let entry = receive_entry(slot.source.raw(), receive.parts(), slot.drained && !soon);
         self.push(&entry.user_data(socket.data().as_ffi() | AWAITED));
     }
 
@@ -75,6 +71,7 @@ impl Uring {
     fn withdraw(&mut self, socket: Handle) {
         let slot = &mut self.slots[socket];
         if let Some(receive) = slot.receive.take() {
+            slot.is_asked = false;
             slot.in_flight -= 1;
             self.awaited -= 1;
             self.due.end(receive.into_awaited());
@@ -96,7 +93,7 @@ impl Uring {
         slot.in_flight += 1;
         self.awaited += 1;
         self.asked.push(socket);
-        if self.asked.len() == LIMIT_ASKED {
+        if self.asked.len() >= LIMIT_ASKED {
             self.queue_asked();
             self.hand_over();
         }
@@ -154,12 +151,12 @@ impl Uring {
     /// Asks for the end of one, if there is one.
     pub(super) fn cancel_awaited(&mut self, socket: Handle) {
         let slot = self.slots.get_mut(socket).filter(|slot| slot.receive.is_some());
-        if let Some(slot) = slot {
-            slot.cancelled = true;
-            if !slot.is_asked {
-                self.cancel_request(socket.data().as_ffi() | AWAITED);
-            }
+        let Some(slot) = slot else { return };
+        if slot.is_asked {
+            return self.withdraw(socket);
         }
+        slot.cancelled = true;
+        self.cancel_request(socket.data().as_ffi() | AWAITED);
     }
 
     /// Asks for the end of all of them.
@@ -170,11 +167,10 @@ impl Uring {
     }
 }
 
-/// A request to receive into `space`.
+/// A request to receive into the `room` of a [`Space`].
 #[inline(always)]
-fn receive_entry(fd: RawFd, space: &mut Space, wait_first: bool) -> squeue::Entry {
-    let room = space.as_mut_slice();
-    opcode::Recv::new(Fd(fd), room.as_mut_ptr(), length(room.len()))
+fn receive_entry(fd: RawFd, room: (*mut u8, usize), wait_first: bool) -> squeue::Entry {
+    opcode::Recv::new(Fd(fd), room.0, length(room.1))
         .ioprio(if wait_first { POLL_FIRST } else { 0 })
         .build()
 }
