@@ -12,6 +12,7 @@ use crate::resident::Resident;
 use crate::socket;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags,
@@ -27,6 +28,9 @@ pub(crate) const SEND_SLICES: usize = 64;
 
 /// How much of a file one call sends, so that one big file on a fast link does not hold the loop.
 const SEND_FILE_BYTES: usize = 1 << 20;
+
+/// From so many bytes on, acknowledgements come while a call still sends.
+const CORK_BYTES: usize = 128 << 10;
 
 /// The most descriptors a message may carry (SCM_MAX_FD).
 const DESCRIPTORS_PER_MESSAGE: usize = 253;
@@ -290,13 +294,38 @@ pub(crate) fn send_file_now(
     count: usize,
 ) -> SendFile {
     let count = count.min(SEND_FILE_BYTES);
+    let cork = (count >= CORK_BYTES).then(|| Cork::put_in(socket)).flatten();
     let result = retry_on_intr(|| {
         let mut position = offset;
         rustix::fs::sendfile(socket, file, Some(&mut position), count)
     });
+    drop(cork);
     match unless_waiting(result) {
         Some(result) => SendFile::Done(result.map(Outcome::Count)),
         None => SendFile::Wait,
+    }
+}
+
+/// A TCP socket that sends whole segments only, until this is dropped.
+///
+/// What a long sendfile(2) has put in so far ends in the middle of a segment. Each acknowledgement that comes meanwhile
+/// lets that half go, and where there are many, the kernel sends half as many bytes in a second.
+struct Cork<'fd>(BorrowedFd<'fd>);
+
+impl<'fd> Cork<'fd> {
+    /// None if the socket is not TCP, or its owner has corked it already.
+    fn put_in(socket: BorrowedFd<'fd>) -> Option<Cork<'fd>> {
+        let is_corked = sockopt::tcp_cork(socket).ok()?;
+        if is_corked {
+            return None;
+        }
+        sockopt::set_tcp_cork(socket, true).ok().map(|()| Cork(socket))
+    }
+}
+
+impl Drop for Cork<'_> {
+    fn drop(&mut self) {
+        let _ = sockopt::set_tcp_cork(self.0, false); // it fails if the connection has, and that is told otherwise
     }
 }
 
@@ -321,4 +350,55 @@ pub(crate) fn child_exit(pidfd: BorrowedFd<'_>) -> Option<io::Result<Outcome>> {
 pub(crate) fn child_descriptor(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    /// A file of a mebibyte that has no name.
+    fn file() -> File {
+        let file =
+            File::from(rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(1 << 20).unwrap();
+        file
+    }
+
+    fn sent(socket: BorrowedFd<'_>, file: &File) -> usize {
+        match send_file_now(socket, file.as_fd(), 0, 1 << 20) {
+            SendFile::Done(Ok(Outcome::Count(count))) => count,
+            _ => panic!("a socket that nothing was sent to takes something"),
+        }
+    }
+
+    #[test]
+    fn long_file_leaves_the_cork_as_it_was() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let file = file();
+        for corked in [false, true] {
+            let mut reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let socket = listener.accept().unwrap().0;
+            socket.set_nonblocking(true).unwrap();
+            sockopt::set_tcp_cork(&socket, corked).unwrap();
+
+            let count = sent(socket.as_fd(), &file);
+
+            assert_eq!(sockopt::tcp_cork(&socket), Ok(corked));
+            drop(socket);
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).unwrap();
+            assert_eq!(received.len(), count, "corked: {corked}");
+        }
+    }
+
+    #[test]
+    fn long_file_goes_where_there_is_no_cork() {
+        let (socket, _reader) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        assert!(sent(socket.as_fd(), &file()) > 0);
+    }
 }

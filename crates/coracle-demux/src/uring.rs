@@ -133,7 +133,7 @@ struct Slot {
     kind: Kind,
     /// The last receive left nothing behind.
     drained: bool,
-    /// Something small was sent since the last receive was asked for. It may be answered soon.
+    /// Something small was sent since the last receive has landed. It may be answered soon.
     sent_since: bool,
     /// The receiving operation in flight, or the receive that is awaited; and the sending operation.
     reader: Option<Token>,

@@ -61,7 +61,7 @@ impl Uring {
             return self.withdraw(socket);
         }
         slot.is_asked = false;
-        let soon = std::mem::take(&mut slot.sent_since) && row;
+        let soon = slot.sent_since && row;
         let entry = receive_entry(slot.source.raw(), receive.parts(), slot.drained && !soon);
         self.push(&entry.user_data(socket.data().as_ffi() | AWAITED));
     }
@@ -110,7 +110,8 @@ impl Uring {
         let count = u32::try_from(entry.result()).ok()?;
         let slot = self.slots.get_mut(handle(user_data))?;
         let receive = slot.receive.take()?;
-        let short = (count as usize) < receive.take_space().len();
+        let short = (count as usize) < receive.parts().1;
+        slot.sent_since = false;
         slot.drained =
             short && count > 0 && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(entry.flags());
         slot.in_flight -= 1;
