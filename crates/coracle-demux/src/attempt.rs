@@ -308,8 +308,8 @@ pub(crate) fn send_file_now(
 
 /// A TCP socket that sends whole segments only, until this is dropped.
 ///
-/// What a long sendfile(2) has put in so far ends in the middle of a segment. Each acknowledgement that comes meanwhile
-/// lets that half go, and where there are many, the kernel sends half as many bytes in a second.
+/// What a long sendfile(2) has put in so far ends in the middle of a segment. Each acknowledgement that comes
+/// meanwhile would let that half go, and many half segments take twice the processor time.
 struct Cork<'fd>(BorrowedFd<'fd>);
 
 impl<'fd> Cork<'fd> {
