@@ -325,7 +325,7 @@ impl<'fd> Cork<'fd> {
 
 impl Drop for Cork<'_> {
     fn drop(&mut self) {
-        let _ = sockopt::set_tcp_cork(self.0, false); // it fails if the connection has, and that is told otherwise
+        let _ = sockopt::set_tcp_cork(self.0, false); // what becomes of the connection is told by sends
     }
 }
 
@@ -393,6 +393,18 @@ mod tests {
             reader.read_to_end(&mut received).unwrap();
             assert_eq!(received.len(), count, "corked: {corked}");
         }
+    }
+
+    #[test]
+    fn cork_is_in_until_it_is_dropped() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cork = Cork::put_in(socket.as_fd()).expect("it is TCP, and was not corked");
+        assert_eq!(sockopt::tcp_cork(&socket), Ok(true));
+        assert!(Cork::put_in(socket.as_fd()).is_none(), "it is somebody else's");
+        assert_eq!(sockopt::tcp_cork(&socket), Ok(true));
+        drop(cork);
+        assert_eq!(sockopt::tcp_cork(&socket), Ok(false));
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub(crate) struct Uring {
     with_kernel: usize,
     /// Awaited receives, which are in its hands, too, or will be.
     awaited: usize,
-    /// Those that are handed over at the end of the turn.
+    /// The sockets whose receives are handed over at the end of the turn, unless they are over before that.
     asked: Vec<Handle>,
     /// Connects that it was given since it was last entered.
     connects: u32,
@@ -133,7 +133,7 @@ struct Slot {
     kind: Kind,
     /// The last receive left nothing behind.
     drained: bool,
-    /// Something small was sent since the last receive has landed. It may be answered soon.
+    /// Something small was sent since a coroutine last received something. It may be answered soon.
     sent_since: bool,
     /// The receiving operation in flight, or the receive that is awaited; and the sending operation.
     reader: Option<Token>,

@@ -48,7 +48,7 @@ impl Uring {
     pub(super) fn queue_asked(&mut self) {
         let row = self.asked.len() >= ROW;
         for index in 0..self.asked.len() {
-            self.queue_receive(self.asked[index], row); // which asks for nothing
+            self.queue_receive(self.asked[index], row); // nobody runs meanwhile who could ask for another
         }
         self.asked.clear();
     }
@@ -110,7 +110,7 @@ impl Uring {
         let count = u32::try_from(entry.result()).ok()?;
         let slot = self.slots.get_mut(handle(user_data))?;
         let receive = slot.receive.take()?;
-        let short = (count as usize) < receive.parts().1;
+        let short = (count as usize) < receive.take_space().len();
         slot.sent_since = false;
         slot.drained =
             short && count > 0 && slot.kind == Kind::Tcp && !cqueue::sock_nonempty(entry.flags());
