@@ -36,6 +36,7 @@ impl Loop {
         let listener = Rc::new(Listener {
             signal,
             token: Cell::new(None),
+            counted: Cell::new(false),
             callback: RefCell::new(Some(Box::new(callback))),
         });
         listener.listen(self).map_err(|error| {
@@ -89,6 +90,7 @@ impl SignalListener {
         let token = self.listener.token.take();
         if let (Some(lp), Some(token)) = (self.lp.upgrade(), token) {
             drop(self.listener.callback.take());
+            self.listener.note_end(&lp); // its last completion is still to come, and a loop that is idle has none
             lp.cancel(token);
         }
     }
@@ -104,6 +106,8 @@ struct Listener {
     signal: i32,
     /// The operation in flight; `None` once it was cancelled.
     token: Cell<Option<Token>>,
+    /// It is one of those that keep no loop from being idle.
+    counted: Cell<bool>,
     /// `None` while it is being called.
     callback: RefCell<Option<Callback>>,
 }
@@ -114,6 +118,7 @@ impl Listener {
         match lp.submit(operation, self, 0) {
             Submitted::Pending(token) => {
                 lp.inner.listening.set(lp.inner.listening.get() + 1);
+                self.counted.set(true);
                 self.token.set(Some(token));
                 Ok(())
             }
@@ -123,12 +128,19 @@ impl Listener {
             }),
         }
     }
+
+    /// It is over, or will be: there is something left to be told of, once.
+    fn note_end(&self, lp: &Loop) {
+        if self.counted.replace(false) {
+            lp.inner.listening.set(lp.inner.listening.get() - 1);
+        }
+    }
 }
 
 impl Complete for Listener {
     fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
         if !completion.more {
-            lp.inner.listening.set(lp.inner.listening.get() - 1);
+            self.note_end(lp);
         }
         if !matches!(completion.result, Ok(Outcome::Signal)) {
             return; // cancelled

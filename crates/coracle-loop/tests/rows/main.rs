@@ -108,6 +108,7 @@ suite! {
             d1_signal_that_cannot_be_caught_is_refused,
             d1_listener_does_not_keep_a_loop_from_being_idle,
             d1_callback_may_cancel_its_own_listener,
+            d1_cancelled_listener_keeps_its_loop_until_its_end,
             d6_child_exit_is_a_completion_with_its_status,
             d6_many_children_are_all_reaped,
             d6_unknown_child_is_an_error,

@@ -99,6 +99,17 @@ pub(crate) fn d1_callback_may_cancel_its_own_listener(h: &Harness) {
     assert_eq!(calls.get(), 1, "a listener that was cancelled has heard something");
 }
 
+pub(crate) fn d1_cancelled_listener_keeps_its_loop_until_its_end(h: &Harness) {
+    let (listener, _heard) = listen(&h.lp, USR1);
+    assert!(h.lp.is_idle() && h.lp.is_listening());
+    listener.cancel();
+    assert!(!h.lp.is_idle() && !h.lp.is_listening(), "its last completion is still to come");
+    h.lp.run_until_idle().unwrap();
+    assert!(h.lp.dump().contains(": 0 operations,"), "{}", h.lp.dump());
+    listener.cancel(); // which is over
+    assert!(h.lp.is_idle() && !h.lp.is_listening());
+}
+
 pub(crate) fn d1_listener_that_was_renewed_can_still_be_cancelled(h: &Harness) {
     // The contract lets a multishot operation end at any time; the loop then submits it again.
     let h = h.simulated(Faults { end_multishot: 1.0, ..Faults::none() });
