@@ -12,10 +12,9 @@ use crate::resident::Resident;
 use crate::socket;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::sockopt;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags,
+    SendAncillaryMessage, SendFlags, SocketFlags, sockopt,
 };
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -29,8 +28,8 @@ pub(crate) const SEND_SLICES: usize = 64;
 /// How much of a file one call sends, so that one big file on a fast link does not hold the loop.
 const SEND_FILE_BYTES: usize = 1 << 20;
 
-/// From so many bytes on, acknowledgements come while a call still sends.
-const CORK_BYTES: usize = 128 << 10;
+/// From so many bytes on a cork saves more than it costs: acknowledgements come while a call still sends.
+const CORK_BYTES: usize = 256 << 10;
 
 /// The most descriptors a message may carry (SCM_MAX_FD).
 const DESCRIPTORS_PER_MESSAGE: usize = 253;
