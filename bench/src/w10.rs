@@ -10,8 +10,10 @@
 //!                              ◄──── the time that counts ────►
 //! ```
 //!
-//! A burst ends when the slower loop is done. So two loops are measured twice: with connections that the kernel
-//! spreads by chance (SO_REUSEPORT, the default), and with connections that the loops get in turn.
+//! A burst ends when the slower loop is done. So two loops, each on a core of its own, are measured twice: with
+//! connections that the kernel spreads by chance (SO_REUSEPORT, the default), and with connections that the loops
+//! get in turn. And once where the system moves the loops as it likes, for it does not always find the free core
+//! within the milliseconds of a burst.
 
 use std::io;
 
@@ -99,7 +101,9 @@ pub fn run(options: &Options, w10: &W10) -> io::Result<()> {
          cannot show on two cores is two loops under a load that keeps coming: that would need a third core, \
          or a second machine. A burst ends when the slower of the two loops is done, so an uneven share of the \
          connections shows too: *by chance* is what SO_REUSEPORT gives each loop (the default), *in turn* is \
-         `--placement round-robin`, where one loop accepts, and each gets as many.",
+         `--placement round-robin`, where one loop accepts, and each gets as many. With both, each loop stays \
+         on its core (`--pin-threads`); *free* is by chance, too, with loops that the system moves as it likes \
+         (the default): within a burst's few milliseconds it does not always see that a core is free.",
     );
     report.add(&ratios(&measured));
     report.details(&measured, options);
@@ -117,23 +121,31 @@ fn candidates() -> Vec<Candidate> {
             backend,
         ])
     };
+    let pinned = |mut candidate: Candidate| {
+        candidate.arguments.push("--pin-threads".into());
+        candidate
+    };
     let in_turn = |mut candidate: Candidate| {
         candidate.arguments.extend(["--placement".into(), "round-robin".into()]);
-        candidate
+        pinned(candidate)
     };
     vec![
         coracle("uring, one loop", "uring", "1"),
         hello("http uring, one loop", "uring", 1),
-        coracle("uring, two loops", "uring", "2"),
-        hello("http uring, two loops", "uring", 2),
+        pinned(coracle("uring, two loops", "uring", "2")),
+        pinned(hello("http uring, two loops", "uring", 2)),
         in_turn(coracle("uring, two loops in turn", "uring", "2")),
         in_turn(hello("http uring, two loops in turn", "uring", 2)),
+        coracle("uring, two loops free", "uring", "2"),
+        hello("http uring, two loops free", "uring", 2),
         coracle("epoll, one loop", "epoll", "1"),
         hello("http epoll, one loop", "epoll", 1),
-        coracle("epoll, two loops", "epoll", "2"),
-        hello("http epoll, two loops", "epoll", 2),
+        pinned(coracle("epoll, two loops", "epoll", "2")),
+        pinned(hello("http epoll, two loops", "epoll", 2)),
         in_turn(coracle("epoll, two loops in turn", "epoll", "2")),
         in_turn(hello("http epoll, two loops in turn", "epoll", 2)),
+        coracle("epoll, two loops free", "epoll", "2"),
+        hello("http epoll, two loops free", "epoll", 2),
     ]
 }
 
@@ -142,7 +154,12 @@ fn ratios(measured: &Comparison<'_>) -> String {
     let headings = ["two loops / one", "spread", "connections", "throughput", "CPU per op"];
     let mut table = Table::new(&headings);
     for backend in ["uring", "epoll", "http uring", "http epoll"] {
-        for (spread, two) in [("by chance", "two loops"), ("in turn", "two loops in turn")] {
+        let twos = [
+            ("by chance", "two loops"),
+            ("in turn", "two loops in turn"),
+            ("free", "two loops free"),
+        ];
+        for (spread, two) in twos {
             for connections in measured.values() {
                 let ratio = |column| {
                     let of = |loops| {

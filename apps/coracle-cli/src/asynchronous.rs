@@ -76,7 +76,8 @@ pub(crate) fn serve(
     let stopping = Arc::clone(&stop);
     let make_loop = make_loops(options.backend, move |_: &Loop| stopping.begin());
     let telling = Arc::clone(&stop);
-    Runtime::new().loops(count).make_loops(make_loop).run(move || {
+    let runtime = Runtime::new().loops(count).pin_threads(options.pin_threads);
+    runtime.make_loops(make_loop).run(move || {
         stop.know(loops());
         for (handle, sockets) in loops().iter().zip(sockets) {
             for socket in sockets {

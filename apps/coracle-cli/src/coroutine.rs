@@ -74,7 +74,8 @@ fn serve_in(
     let stopping = Arc::clone(&stop);
     let make_loop = make_loops(options.backend, move |lp: &Loop| stopping.begin(&lp.handle()));
     let telling = Arc::clone(&stop);
-    Runtime::new().loops(count).make_loops(make_loop).run(move || {
+    let runtime = Runtime::new().loops(count).pin_threads(options.pin_threads);
+    runtime.make_loops(make_loop).run(move || {
         for (handle, sockets) in loops().iter().zip(sockets) {
             for socket in sockets {
                 let (service, stop) = (service.clone(), Arc::clone(&stop));

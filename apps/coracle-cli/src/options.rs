@@ -20,6 +20,9 @@ pub(crate) struct ServeOptions {
     /// How many loops, each on a thread; by default one per core, shared out among the processes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
+    /// Each loop stays on a core, in turn: for a machine that serves and does nothing else.
+    #[arg(long)]
+    pub(crate) pin_threads: bool,
     /// Serve with so many processes, which are started again when they die, and replaced one by one on SIGHUP.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) processes: Option<u32>,
@@ -40,7 +43,7 @@ impl ServeOptions {
     pub(crate) fn server(&self, default: &str) -> io::Result<Server> {
         let addresses = self.addresses(default);
         let server = Server::bind(addresses.as_slice()).map_err(suggest_another)?;
-        let mut server = server.drain(self.drain());
+        let mut server = server.drain(self.drain()).pin_threads(self.pin_threads);
         if let Some(backend) = self.backend {
             server = server.backend(backend);
         }
@@ -65,9 +68,12 @@ impl ServeOptions {
 
     /// How many loops each process has.
     pub(crate) fn loops(&self) -> usize {
-        let processes = self.processes.unwrap_or(1) as usize;
-        self.threads
-            .map_or_else(|| available_cores().div_ceil(processes), |threads| threads as usize)
+        let (cores, processes) = (available_cores(), self.processes.unwrap_or(1) as usize);
+        match self.threads {
+            Some(threads) => threads as usize,
+            None if self.pin_threads => (cores / processes).max(1), // two on a core would stay there
+            None => cores.div_ceil(processes),
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn connect(fd: BorrowedFd<'_>, address: &Address) -> Option<io::Resul
 
 /// Asks how a connect that was under way has ended, once the socket is writable.
 pub(crate) fn connected(fd: BorrowedFd<'_>) -> io::Result<Outcome> {
-    match rustix::net::sockopt::socket_error(fd)? {
+    match sockopt::socket_error(fd)? {
         Ok(()) => Ok(Outcome::Nothing),
         Err(error) => Err(error.into()),
     }
@@ -293,7 +293,7 @@ pub(crate) fn send_file_now(
     count: usize,
 ) -> SendFile {
     let count = count.min(SEND_FILE_BYTES);
-    let cork = (count >= CORK_BYTES).then(|| Cork::put_in(socket)).flatten();
+    let cork = Cork::put_in(socket, count);
     let result = retry_on_intr(|| {
         let mut position = offset;
         rustix::fs::sendfile(socket, file, Some(&mut position), count)
@@ -312,10 +312,10 @@ pub(crate) fn send_file_now(
 struct Cork<'fd>(BorrowedFd<'fd>);
 
 impl<'fd> Cork<'fd> {
-    /// None if the socket is not TCP, or its owner has corked it already.
-    fn put_in(socket: BorrowedFd<'fd>) -> Option<Cork<'fd>> {
-        let is_corked = sockopt::tcp_cork(socket).ok()?;
-        if is_corked {
+    /// None if so few bytes are to be sent that it does not pay, the socket is not TCP, or its owner has corked it
+    /// already.
+    fn put_in(socket: BorrowedFd<'fd>, count: usize) -> Option<Cork<'fd>> {
+        if count < CORK_BYTES || sockopt::tcp_cork(socket).ok()? {
             return None;
         }
         sockopt::set_tcp_cork(socket, true).ok().map(|()| Cork(socket))
@@ -398,9 +398,11 @@ mod tests {
     fn cork_is_in_until_it_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let cork = Cork::put_in(socket.as_fd()).expect("it is TCP, and was not corked");
+        assert!(Cork::put_in(socket.as_fd(), CORK_BYTES - 1).is_none(), "it does not pay");
+        let cork = Cork::put_in(socket.as_fd(), CORK_BYTES);
+        assert!(cork.is_some(), "it is TCP, and was not corked");
         assert_eq!(sockopt::tcp_cork(&socket), Ok(true));
-        assert!(Cork::put_in(socket.as_fd()).is_none(), "it is somebody else's");
+        assert!(Cork::put_in(socket.as_fd(), CORK_BYTES).is_none(), "it is somebody else's");
         assert_eq!(sockopt::tcp_cork(&socket), Ok(true));
         drop(cork);
         assert_eq!(sockopt::tcp_cork(&socket), Ok(false));

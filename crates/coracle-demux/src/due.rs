@@ -117,7 +117,7 @@ impl Due {
         self.ended.push_back(awaited);
     }
 
-    /// The next of those. Nothing waits for them but who is told, so that they starve nobody.
+    /// The next of those. They are told first: there is nothing to do for them, and few are cancelled in a turn.
     #[inline]
     pub(crate) fn tell_ended(&mut self) -> Option<Awaited> {
         let awaited = self.ended.pop_front()?;

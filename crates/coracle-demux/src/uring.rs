@@ -702,10 +702,10 @@ impl Drop for Uring {
             std::mem::forget(std::mem::take(&mut self.operations));
             return;
         }
-        self.due.forget();
         let tokens: Vec<Token> = self.operations.keys().collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
         self.cancel_all_awaited();
+        self.due.forget();
         self.hand_over(); // what is carried has its attempt
         let rests: Vec<RestIndex> = self.slots.values().filter_map(|slot| slot.rest).collect();
         rests.into_iter().for_each(|index| self.cancel_rest(index));

@@ -85,7 +85,8 @@ pub struct SignalListener {
 }
 
 impl SignalListener {
-    /// Ends it: the callback is not called any more.
+    /// Ends it: the callback is not called any more. The loop [is idle](Loop::is_idle) again only after another
+    /// turn, in which the system tells it of the end.
     pub fn cancel(&self) {
         let token = self.listener.token.take();
         if let (Some(lp), Some(token)) = (self.lp.upgrade(), token) {

@@ -13,6 +13,7 @@ pub(super) struct Config {
     pub(super) listen: Vec<Spanned<String>>,
     pub(super) backend: Option<Spanned<String>>,
     pub(super) threads: Option<Spanned<i64>>,
+    pub(super) pin_threads: bool,
     pub(super) processes: Option<Spanned<i64>>,
     pub(super) placement: Option<Placement>,
     pub(super) drain_seconds: Option<Spanned<i64>>,

@@ -132,6 +132,7 @@ impl Setup {
         }
         options.threads = number(mistakes, config.threads.as_ref(), 1..=1024);
         options.processes = number(mistakes, config.processes.as_ref(), 1..=1024);
+        options.pin_threads = config.pin_threads;
         options.placement = config.placement;
         options.drain = number(mistakes, config.drain_seconds.as_ref(), 0..=86_400);
         let account = config.user.as_ref().and_then(|user| {
@@ -185,6 +186,7 @@ impl Setup {
         self.options.backend = given.backend.or(self.options.backend);
         self.options.threads = given.threads.or(self.options.threads);
         self.options.processes = given.processes.or(self.options.processes);
+        self.options.pin_threads |= given.pin_threads;
         self.options.placement = given.placement.or(self.options.placement);
         self.options.drain = given.drain.or(self.options.drain);
         if let Some(user) = &arguments.user {
@@ -236,6 +238,7 @@ impl Setup {
             ("listen", old.listen != new.listen),
             ("backend", old.backend != new.backend),
             ("threads", old.threads != new.threads),
+            ("pin_threads", old.pin_threads != new.pin_threads),
             ("processes", old.processes != new.processes),
             ("placement", old.placement != new.placement),
             ("drain_seconds", old.drain != new.drain),

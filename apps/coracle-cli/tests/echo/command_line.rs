@@ -1,6 +1,8 @@
 //! The command line: what it takes, and what it says to what it does not.
 
 use crate::program::{Kind, Program, coracle, echo, expect_echo, run_to_the_end, under};
+use coracle::demux::Processors;
+use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
@@ -249,6 +251,23 @@ fn g1_connections_are_spread_as_the_command_line_says() {
         more.sort_unstable();
         let [.., fewer, more] = more[..] else { panic!("two loops: {more:?}") };
         assert!(fewest.contains(&fewer) && most.contains(&more), "{placement}: {fewer}, {more}");
+    }
+}
+
+#[test]
+fn g4_loops_are_pinned_if_the_command_line_says_so() {
+    let cores = Processors::of_this_thread().unwrap().numbers();
+    for style in ["callback", "coroutine", "async", "hook"] {
+        let mut command = echo(Kind { style, ..Kind::EPOLL });
+        command.args(["--threads", "2", "--pin-threads"]);
+        let server = Program::run(command);
+        expect_echo(&mut server.connect(), b"hello");
+        let first_two: BTreeSet<String> = cores.iter().take(2).map(usize::to_string).collect();
+        assert_eq!(server.bound_to(), first_two, "{style}");
+    }
+    if cores.len() > 1 {
+        let server = Program::start(Kind::EPOLL);
+        assert_eq!(server.bound_to(), BTreeSet::new(), "without being asked, it binds nothing");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The program under test: started, talked to, looked at from outside, and ended.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -214,6 +215,19 @@ impl Program {
             info.lines().filter(|line| line.starts_with("tfd:")).count()
         };
         epolls.iter().map(watched).collect()
+    }
+
+    /// The processors, as text, to each of which one or more of its threads are bound.
+    #[allow(dead_code)] // not in all suites
+    pub(crate) fn bound_to(&self) -> BTreeSet<String> {
+        let folder = format!("/proc/{}/task", self.process.id());
+        let tasks = std::fs::read_dir(folder).expect("it runs").map(|entry| entry.unwrap().path());
+        let allowed = tasks.filter_map(|task| {
+            let status = std::fs::read_to_string(task.join("status")).ok()?; // a thread may end
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            Some(line.trim().to_owned())
+        });
+        allowed.filter(|list| list.parse::<usize>().is_ok()).collect()
     }
 
     /// How much memory it occupies, in bytes.

@@ -2,6 +2,8 @@
 
 use crate::client::{Dir, command, get, serve, serve_dir};
 use crate::program::{Program, coracle, run_to_the_end};
+use coracle::demux::Processors;
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 
 #[test]
@@ -131,6 +133,21 @@ fn q1_what_makes_no_sense_is_an_error_that_says_so() {
 }
 
 #[test]
+fn g4_loops_are_pinned_as_the_command_line_or_the_configuration_says() {
+    let dir = Dir::new();
+    dir.write("index.html", "hello");
+    dir.write("coracle.toml", "pin_threads = true\n[site]\ndirectory = \".\"\n");
+    let config = dir.file("coracle.toml");
+    for options in [&["--pin-threads"][..], &["--config", config.to_str().unwrap()]] {
+        let server = serve("epoll", options);
+        assert_eq!(get(&server, "/").status, 200);
+        let cores = Processors::of_this_thread().unwrap().numbers();
+        let first_two: BTreeSet<String> = cores.iter().take(2).map(usize::to_string).collect();
+        assert_eq!(server.bound_to(), first_two, "{options:?}");
+    }
+}
+
+#[test]
 fn q1_help_tells_of_every_option() {
     let output = run_to_the_end(coracle().args(["serve", "--help"]));
     assert!(output.status.success());
@@ -141,6 +158,8 @@ fn q1_help_tells_of_every_option() {
         "--listen",
         "--backend",
         "--threads",
+        "--pin-threads",
+        "--placement",
         "--processes",
         "--drain",
         "--open",

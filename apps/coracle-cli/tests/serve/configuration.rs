@@ -160,6 +160,7 @@ fn q1_good_configuration_is_fine() {
         listen = ["127.0.0.1:8080", "unix:/run/coracle.sock"]
         backend = "epoll"
         threads = 2
+        pin_threads = true
         processes = 2
         placement = "least-connections"
         drain_seconds = 5

@@ -117,7 +117,8 @@ pub(crate) fn q1_limits_and_timeouts_are_those_of_new_connections(backend: &str)
     let mut old = server.connect();
     assert_eq!(ask_on(&mut old, "/").text(), "old");
     let limits = "[limits]\ntarget_bytes = 3\n[timeouts]\nheader_seconds = 1\n";
-    dir.write("coracle.toml", format!("processes = 3\nplacement = \"hash\"\n{CONFIG}{limits}"));
+    let fixed = "pin_threads = true\nprocesses = 3\nplacement = \"hash\"\n";
+    dir.write("coracle.toml", format!("{fixed}{CONFIG}{limits}"));
     server.signal(Signal::HUP);
     eventually("new ones have less room", || get(&server, "/long").status == 414);
     assert_eq!(ask_on(&mut old, "/long").status, 404, "who was there keeps what it had");
@@ -126,7 +127,7 @@ pub(crate) fn q1_limits_and_timeouts_are_those_of_new_connections(backend: &str)
     eventually("it is read", || read().contains("the configuration was read again"));
     let text = read();
     let told: Vec<&str> = text.lines().filter(|line| line.contains("restart")).collect();
-    assert!(told.len() == 1 && told[0].contains("processes, placement: "), "{text}");
+    assert!(told.len() == 1 && told[0].contains("pin_threads, processes, placement: "), "{text}");
     assert!(!told[0].contains("limits"), "{text}");
     // Half a head, and its time is over.
     let mut slow = server.connect();

@@ -46,10 +46,11 @@ impl Uring {
     /// Queues the receives of this turn, behind all that it has sent.
     #[inline]
     pub(super) fn queue_asked(&mut self) {
-        let row = self.asked.len() >= ROW;
-        for index in 0..self.asked.len() {
-            self.queue_receive(self.asked[index], row); // nobody runs meanwhile who could ask for another
+        let count = self.asked.len();
+        for index in 0..count {
+            self.queue_receive(self.asked[index], count >= ROW);
         }
+        debug_assert_eq!(self.asked.len(), count, "nobody asks for another meanwhile");
         self.asked.clear();
     }
 

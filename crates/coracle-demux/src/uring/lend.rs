@@ -56,9 +56,11 @@ impl Uring {
         let Ok(slot) = self.slot(handle) else { return };
         if slot.in_flight > 0 && !self.fork.is_forked() {
             self.cancel_all(handle);
-            // The descriptor may be closed as soon as this returns: requests that are only queued
-            // would then look up its number again. Handed over, they hold the file itself.
-            self.flush();
+            if self.slots[handle].in_flight > 0 {
+                // The descriptor may be closed as soon as this returns: requests that are only queued
+                // would then look up its number again. Handed over, they hold the file itself.
+                self.flush();
+            }
             let slot = &mut self.slots[handle];
             if slot.receive.is_some() {
                 slot.closer = Some(Token::null()); // who awaits it is known nowhere else
