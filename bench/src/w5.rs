@@ -49,8 +49,8 @@ const COLUMNS: [Column; 8] = [
     Column { heading: "peak MiB", decimals: 1 },
 ];
 
-/// From this size on, what is sent costs more than the answering.
-const LARGE_KIBIBYTES: u32 = 1024;
+/// Up to this size, the answering costs more than what is sent.
+const SMALL_KIBIBYTES: u32 = 64;
 
 /// Measures all candidates and writes the report.
 ///
@@ -105,7 +105,7 @@ fn against_nginx(measured: &Comparison<'_>) -> String {
         for size in measured.values() {
             let median = |name| measured.median(name, size, 0);
             let (Some(ours), Some(theirs)) = (median(name), median("nginx")) else { continue };
-            let target = if size < LARGE_KIBIBYTES { 0.90 } else { 1.05 };
+            let target = if size <= SMALL_KIBIBYTES { 0.90 } else { 1.05 };
             let ratio = ours / theirs;
             table.row(&[
                 name.to_owned(),
