@@ -298,8 +298,8 @@ impl Loop {
         self.turn(Sleep::Never)
     }
 
-    /// Runs turns until nothing is left that could ever happen: no operation in flight (signals do not
-    /// count), no timer, no job, no offloaded work. Or until [`stop`](Loop::stop).
+    /// Runs turns until nothing is left that could ever happen: no operation in flight (listeners for signals do
+    /// not count, until they are cancelled), no timer, no job, no offloaded work. Or until [`stop`](Loop::stop).
     ///
     /// Jobs that another thread may post later cannot be known: whoever waits for those uses
     /// [`run`](Loop::run).

@@ -253,15 +253,19 @@ pub(crate) fn s49_backtrace_goes_through_other_stacks(h: &Harness) {
         let big = spawn(|| on_big_stack(1 << 20, who_calls_it));
         let generating = spawn(who_waits_in_a_generator);
         yield_now();
-        for waiting in [big.coroutine(), generating.coroutine()] {
-            let trace = trace_of(waiting).expect("it was started");
+        let traces = [big.coroutine(), generating.coroutine()].map(|waiting| {
+            let trace = trace_of(waiting);
+            waiting.unpark();
+            trace.expect("it was started")
+        });
+        big.join().unwrap()??;
+        generating.join().unwrap()?;
+        for trace in traces {
             for function in ["place_where_it_waits", "who_"] {
                 assert!(trace.contains(function), "{function} is missing:\n{trace}");
             }
-            waiting.unpark();
         }
-        big.join().unwrap()??;
-        generating.join().unwrap()
+        Ok(())
     });
 }
 
