@@ -12,8 +12,7 @@
 //!
 //! A burst ends when the slower loop is done. So two loops, each on a core of its own, are measured twice: with
 //! connections that the kernel spreads by chance (SO_REUSEPORT, the default), and with connections that the loops
-//! get in turn. And once where the system moves the loops as it likes, for it does not always find the free core
-//! within the milliseconds of a burst.
+//! get in turn. And once, by chance, where the system moves the loops as it likes.
 
 use std::io;
 
@@ -103,7 +102,7 @@ pub fn run(options: &Options, w10: &W10) -> io::Result<()> {
          connections shows too: *by chance* is what SO_REUSEPORT gives each loop (the default), *in turn* is \
          `--placement round-robin`, where one loop accepts, and each gets as many. With both, each loop stays \
          on its core (`--pin-threads`); *free* is by chance, too, with loops that the system moves as it likes \
-         (the default): within a burst's few milliseconds it does not always see that a core is free.",
+         (the default), as it does the one loop that two are compared with.",
     );
     report.add(&ratios(&measured));
     report.details(&measured, options);

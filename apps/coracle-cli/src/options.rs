@@ -20,7 +20,7 @@ pub(crate) struct ServeOptions {
     /// How many loops, each on a thread; by default one per core, shared out among the processes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Each loop stays on a core, in turn: for a machine that serves and does nothing else.
+    /// Each loop stays on a core, in turn, from the first on: for a machine that serves and does nothing else.
     #[arg(long)]
     pub(crate) pin_threads: bool,
     /// Serve with so many processes, which are started again when they die, and replaced one by one on SIGHUP.
@@ -71,7 +71,8 @@ impl ServeOptions {
         let (cores, processes) = (available_cores(), self.processes.unwrap_or(1) as usize);
         match self.threads {
             Some(threads) => threads as usize,
-            None if self.pin_threads => (cores / processes).max(1), // two on a core would stay there
+            // Two on a core would stay there.
+            None if self.pin_threads => (cores / processes).max(1),
             None => cores.div_ceil(processes),
         }
     }

@@ -61,8 +61,8 @@ impl Runtime {
         self
     }
 
-    /// Whether the thread of each loop stays on a processor of its own, in turn. Off: the system moves threads
-    /// to where there is room, which is better on a machine that has other things to do. The thread of the
+    /// Whether the thread of each loop stays on a processor, in turn, from the first on. Off: the system moves
+    /// threads to where there is room, which is better on a machine that has other things to do. The thread of the
     /// caller may go everywhere again when the run is over.
     ///
     /// ```

@@ -220,8 +220,8 @@ impl Server {
         self
     }
 
-    /// Whether the thread of each loop stays on a processor of its own, in turn; of several
-    /// [workers](Worker) the first takes the first ones. Off: the system moves threads to where there is room,
+    /// Whether the thread of each loop stays on a processor, in turn, from the first on that it may use;
+    /// those of the next [worker](Worker) go on from there. Off: the system moves threads to where there is room,
     /// which is better on a machine that has other things to do. Threads of the worker pool are not bound.
     #[must_use]
     pub fn pin_threads(mut self, on: bool) -> Server {
