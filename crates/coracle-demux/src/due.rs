@@ -27,6 +27,8 @@ pub(crate) struct Due {
     landed: VecDeque<(Awaited, Landed)>,
     /// What has ended before it began, of which somebody is told before everything else.
     ended: VecDeque<Awaited>,
+    /// How many were not told, of all three: most loops look at this in every turn and have none.
+    untold: usize,
     /// Below [`ROW`], how many were told in a row; from there on, how many others were told since. For who is told
     /// may send again, and again.
     told: usize,
@@ -55,12 +57,13 @@ impl Due {
     #[inline]
     pub(crate) fn push(&mut self, socket: Handle, bytes: Memory, awaited: Awaited) {
         self.sends.push(Send { socket, bytes, awaited });
+        self.untold += 1;
     }
 
     /// Whether there is nobody to be told, now or later.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.sends.is_empty() && self.landed.is_empty() && self.ended.is_empty()
+        self.untold == 0
     }
 
     /// Whether somebody can be told now.
@@ -76,7 +79,7 @@ impl Due {
 
     /// How many were not told.
     pub(crate) fn in_flight(&self) -> usize {
-        self.sends.len() + self.landed.len() + self.ended.len()
+        self.untold
     }
 
     /// The sockets of those that are due.
@@ -115,12 +118,14 @@ impl Due {
     #[cold]
     pub(crate) fn end(&mut self, awaited: Awaited) {
         self.ended.push_back(awaited);
+        self.untold += 1;
     }
 
     /// The next of those. They are told first: there is nothing to do for them, and few are cancelled in a turn.
     #[inline]
     pub(crate) fn tell_ended(&mut self) -> Option<Awaited> {
         let awaited = self.ended.pop_front()?;
+        self.untold -= 1;
         awaited.land(CANCELLED);
         Some(awaited)
     }
@@ -132,6 +137,7 @@ impl Due {
             return None;
         }
         let (awaited, landed) = self.landed.pop_front()?;
+        self.untold -= 1;
         self.told += 1;
         awaited.land(landed);
         Some(awaited)

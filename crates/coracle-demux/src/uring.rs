@@ -48,6 +48,7 @@ use crate::socket::{self, SocketKind, SocketOption};
 use crate::tcp::{self, TcpInfo};
 use crate::wakeup::{Waker, Wakeup};
 use crate::{Demux, Descriptor};
+use awaited::Asked;
 use buffer_ring::BufferRing;
 use carrier::{Carrier, RestIndex};
 use io_uring::types::Fd;
@@ -101,7 +102,7 @@ pub(crate) struct Uring {
     /// Awaited receives, which are in its hands, too, or will be.
     awaited: usize,
     /// The sockets whose receives are handed over at the end of the turn, unless they are over before that.
-    asked: Vec<Handle>,
+    asked: Asked,
     /// Connects that it was given since it was last entered.
     connects: u32,
     buffers: BufferRing,
@@ -221,7 +222,7 @@ impl Uring {
             resident: Resident::default(),
             with_kernel: 0,
             awaited: 0,
-            asked: Vec::new(),
+            asked: Asked::new(),
             connects: 0,
             buffers,
             lent,

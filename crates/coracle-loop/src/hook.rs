@@ -16,6 +16,9 @@ pub enum HookKind {
     Stuck,
 }
 
+/// How many kinds there are.
+const KINDS: usize = HookKind::Stuck as usize + 1;
+
 /// Names a hook, to remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hook(u64);
@@ -27,9 +30,16 @@ type Callback = Box<dyn FnMut(&Loop)>;
 pub(crate) struct Hooks {
     entries: Vec<Entry>,
     count: u64,
+    /// How many of each kind there are: most loops have none, and look at this in every turn.
+    of_kind: [usize; KINDS],
 }
 
 impl Hooks {
+    #[inline]
+    fn has(&self, kind: HookKind) -> bool {
+        self.of_kind[kind as usize] > 0
+    }
+
     fn find(&mut self, id: Hook) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
@@ -84,6 +94,7 @@ impl Loop {
     pub fn on_turn(&self, kind: HookKind, callback: impl FnMut(&Loop) + 'static) -> Hook {
         let mut hooks = self.inner.hooks.borrow_mut();
         hooks.count += 1;
+        hooks.of_kind[kind as usize] += 1;
         let id = Hook(hooks.count);
         hooks.entries.push(Entry { id, kind, callback: Some(Box::new(callback)) });
         id
@@ -92,24 +103,22 @@ impl Loop {
     /// Removes a hook, also from inside itself. False if it was not there.
     pub fn remove_hook(&self, hook: Hook) -> bool {
         let mut hooks = self.inner.hooks.borrow_mut();
-        let before = hooks.entries.len();
-        // The entry is dropped after the borrow ends: what it owns may use the loop as it goes.
-        let removed: Vec<Entry> = hooks.entries.extract_if(.., |entry| entry.id == hook).collect();
-        let found = hooks.entries.len() < before;
+        let Some(place) = hooks.entries.iter().position(|entry| entry.id == hook) else {
+            return false;
+        };
+        let removed = hooks.entries.remove(place);
+        hooks.of_kind[removed.kind as usize] -= 1;
         drop(hooks);
-        drop(removed);
-        found
+        drop(removed); // when nothing is borrowed: what it owns may use the loop as it goes
+        true
     }
 
     /// Calls the hooks of a kind that are there now, in the order they were added. False if there are none.
     #[inline]
     pub(crate) fn run_hooks(&self, kind: HookKind) -> bool {
-        let hooks = self.inner.hooks.borrow();
-        let newest = hooks.count;
-        let any = hooks.entries.iter().any(|entry| entry.kind == kind);
+        let any = self.has_hooks(kind);
         if any {
-            drop(hooks);
-            self.call_hooks(kind, newest);
+            self.call_hooks(kind);
         }
         any
     }
@@ -118,16 +127,27 @@ impl Loop {
     /// would not sleep.
     #[inline]
     pub(crate) fn run_idle_hooks(&self, rest: Rest) -> bool {
-        if self.inner.hooks.borrow().entries.is_empty() || self.inner.demux.borrow().is_busy() {
+        let idle = self.has_hooks(HookKind::Idle);
+        let stuck = || rest == Rest::Endless && self.has_hooks(HookKind::Stuck) && self.is_idle();
+        if !idle && !stuck() || self.inner.demux.borrow().is_busy() {
             return false;
         }
-        let any = self.run_hooks(HookKind::Idle);
-        let stuck = rest == Rest::Endless && self.is_idle();
-        stuck && self.run_hooks(HookKind::Stuck) || any
+        self.run_hooks(HookKind::Idle);
+        if stuck() {
+            self.call_hooks(HookKind::Stuck);
+            return true;
+        }
+        idle
+    }
+
+    #[inline]
+    fn has_hooks(&self, kind: HookKind) -> bool {
+        self.inner.hooks.borrow().has(kind)
     }
 
     #[inline(never)]
-    fn call_hooks(&self, kind: HookKind, newest: u64) {
+    fn call_hooks(&self, kind: HookKind) {
+        let newest = self.inner.hooks.borrow().count;
         let mut last = 0;
         loop {
             // By number, and not by place: a hook may add others and remove any.

@@ -326,10 +326,18 @@ impl Loop {
     }
 
     /// Whether nothing is left that could ever happen by itself.
+    #[inline]
     pub fn is_idle(&self) -> bool {
+        // Mostly something is in flight, and then nothing else is looked at.
+        let in_flight = self.inner.demux.borrow().in_flight();
+        in_flight == self.inner.listening.get() && self.has_nothing_to_do()
+    }
+
+    /// Whether there is nothing but operations that could happen.
+    #[inline(never)]
+    fn has_nothing_to_do(&self) -> bool {
         let inner = &*self.inner;
-        inner.demux.borrow().in_flight() == inner.listening.get()
-            && inner.timers.borrow().is_empty()
+        inner.timers.borrow().is_empty()
             && inner.deferred.borrow().is_empty()
             && inner.last.borrow().is_empty()
             && inner.batch.borrow().is_empty()

@@ -42,16 +42,42 @@ const ROW: usize = 16;
 /// So many receives wait to be handed over. With more, they go early.
 const LIMIT_ASKED: usize = 1024;
 
+/// The sockets whose receives are handed over next. There is room for all of them from the beginning, so that to
+/// ask for one is no more than a few stores.
+pub(super) struct Asked {
+    sockets: Box<[Handle; LIMIT_ASKED]>,
+    count: usize,
+}
+
+impl Asked {
+    pub(super) fn new() -> Asked {
+        Asked { sockets: Box::new([Handle::null(); LIMIT_ASKED]), count: 0 }
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.count >= LIMIT_ASKED
+    }
+
+    /// # Panics
+    /// If it is full.
+    #[inline(always)]
+    fn push(&mut self, socket: Handle) {
+        self.sockets[self.count] = socket;
+        self.count += 1;
+    }
+}
+
 impl Uring {
     /// Queues the receives of this turn, behind all that it has sent.
     #[inline]
     pub(super) fn queue_asked(&mut self) {
-        let count = self.asked.len();
+        let count = self.asked.count;
         for index in 0..count {
-            self.queue_receive(self.asked[index], count >= ROW);
+            self.queue_receive(self.asked.sockets[index], count >= ROW);
         }
-        debug_assert_eq!(self.asked.len(), count, "nobody asks for another meanwhile");
-        self.asked.clear();
+        debug_assert_eq!(self.asked.count, count, "nobody asks for another meanwhile");
+        self.asked.count = 0;
     }
 
     #[inline(always)]
@@ -83,6 +109,9 @@ impl Uring {
     /// Starts one, unless something stands against it.
     #[inline(always)]
     pub(super) fn start_awaited(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
+        if self.asked.is_full() {
+            return self.start_awaited_later(socket, space, awaited);
+        }
         let Some(slot) = self.slots.get_mut(socket) else { return false };
         let taken = slot.receive.is_some() || slot.reader.is_some();
         if taken || slot.closer.is_some() || !slot.kind.is_socket() {
@@ -94,11 +123,16 @@ impl Uring {
         slot.in_flight += 1;
         self.awaited += 1;
         self.asked.push(socket);
-        if self.asked.len() >= LIMIT_ASKED {
-            self.queue_asked();
-            self.hand_over();
-        }
         true
+    }
+
+    /// The same when others have to be handed over before.
+    #[cold]
+    #[inline(never)]
+    fn start_awaited_later(&mut self, socket: Handle, space: Space, awaited: Awaited) -> bool {
+        self.queue_asked();
+        self.hand_over();
+        self.start_awaited(socket, space, awaited)
     }
 
     /// Takes in the completion of one that has received something, or the end of the stream.
@@ -138,6 +172,9 @@ impl Uring {
         let interrupted = matches!(error, Errno::AGAIN | Errno::INTR);
         if interrupted && !slot.cancelled {
             slot.is_asked = true;
+            if self.asked.is_full() {
+                self.queue_asked();
+            }
             self.asked.push(handle(user_data));
             return None;
         }

@@ -34,7 +34,11 @@ impl Uring {
         self.due.tell()
     }
 
+    #[inline]
     pub(super) fn send_due(&mut self) {
+        if self.due.is_idle() {
+            return;
+        }
         let find = |socket| self.slots.get(socket).map(|slot| (slot.source.as_fd(), slot.kind));
         self.due.send_all(find);
     }
