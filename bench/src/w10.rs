@@ -101,8 +101,8 @@ pub fn run(options: &Options, w10: &W10) -> io::Result<()> {
          or a second machine. A burst ends when the slower of the two loops is done, so an uneven share of the \
          connections shows too: *by chance* is what SO_REUSEPORT gives each loop (the default), *in turn* is \
          `--placement round-robin`, where one loop accepts, and each gets as many. With both, each loop stays \
-         on its core (`--pin-threads`); *free* is by chance, too, with loops that the system moves as it likes \
-         (the default), as it does the one loop that two are compared with.",
+         on its core (`--pin-threads`), also the one that two are compared with; *free* is by chance, too, with \
+         loops that the system moves as it likes (the default), compared with one that it moves.",
     );
     report.add(&ratios(&measured));
     report.details(&measured, options);
@@ -129,16 +129,20 @@ fn candidates() -> Vec<Candidate> {
         pinned(candidate)
     };
     vec![
-        coracle("uring, one loop", "uring", "1"),
-        hello("http uring, one loop", "uring", 1),
+        pinned(coracle("uring, one loop", "uring", "1")),
+        pinned(hello("http uring, one loop", "uring", 1)),
+        coracle("uring, one loop free", "uring", "1"),
+        hello("http uring, one loop free", "uring", 1),
         pinned(coracle("uring, two loops", "uring", "2")),
         pinned(hello("http uring, two loops", "uring", 2)),
         in_turn(coracle("uring, two loops in turn", "uring", "2")),
         in_turn(hello("http uring, two loops in turn", "uring", 2)),
         coracle("uring, two loops free", "uring", "2"),
         hello("http uring, two loops free", "uring", 2),
-        coracle("epoll, one loop", "epoll", "1"),
-        hello("http epoll, one loop", "epoll", 1),
+        pinned(coracle("epoll, one loop", "epoll", "1")),
+        pinned(hello("http epoll, one loop", "epoll", 1)),
+        coracle("epoll, one loop free", "epoll", "1"),
+        hello("http epoll, one loop free", "epoll", 1),
         pinned(coracle("epoll, two loops", "epoll", "2")),
         pinned(hello("http epoll, two loops", "epoll", 2)),
         in_turn(coracle("epoll, two loops in turn", "epoll", "2")),
@@ -154,17 +158,17 @@ fn ratios(measured: &Comparison<'_>) -> String {
     let mut table = Table::new(&headings);
     for backend in ["uring", "epoll", "http uring", "http epoll"] {
         let twos = [
-            ("by chance", "two loops"),
-            ("in turn", "two loops in turn"),
-            ("free", "two loops free"),
+            ("by chance", "two loops", "one loop"),
+            ("in turn", "two loops in turn", "one loop"),
+            ("free", "two loops free", "one loop free"),
         ];
-        for (spread, two) in twos {
+        for (spread, two, one) in twos {
             for connections in measured.values() {
                 let ratio = |column| {
                     let of = |loops| {
                         measured.median(&format!("{backend}, {loops}"), connections, column)
                     };
-                    Some(format!("{:.2}", of(two)? / of("one loop")?))
+                    Some(format!("{:.2}", of(two)? / of(one)?))
                 };
                 if let (Some(throughput), Some(cpu)) = (ratio(1), ratio(0)) {
                     let connections = connections.to_string();
