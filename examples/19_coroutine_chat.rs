@@ -18,7 +18,7 @@ use coracle::sync::{Receiver, Sender, channel};
 use coracle::{Loop, race};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -64,9 +64,9 @@ fn chat(stream: &TcpStream, room: &Room) -> io::Result<()> {
     room.tell(name, format!("{name} has come\n"));
 
     let reading = || {
-        let mut input = BufReader::new(stream);
+        let mut input = stream.try_clone()?.read_ahead(); // a reader of lines that holds nothing while it waits
         let mut line = Vec::new();
-        while input.by_ref().take(LIMIT_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+        while Read::by_ref(&mut input).take(LIMIT_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
             match line.trim_ascii_end() {
                 b"/quit" => break,
                 line => room.tell(name, format!("{name}: {}\n", String::from_utf8_lossy(line))),

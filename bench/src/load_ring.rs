@@ -223,8 +223,8 @@ impl<'ring> Submissions<'ring> {
         self.enter(0)?;
         let start = Instant::now();
         pause::go_on(server)?;
-        // From here on we sleep until the last answer is there, and what we use is what it takes to take them in. (What
-        // it took to let the server go is not taken off: the server was working by then.)
+        // From here on we sleep until the last answer is there, and what we use is what it takes to take them in.
+        // (What it took to let the server go is not taken off: the server was working by then.)
         let used = cpu_time(std::process::id())?;
         self.enter(want)?;
         let used = cpu_time(std::process::id())? - used;

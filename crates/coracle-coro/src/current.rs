@@ -161,9 +161,7 @@ pub(crate) unsafe fn go_on(coroutine: NonNull<Frame>) {
     let frame = unsafe { coroutine.as_ref() };
     // SAFETY: a loop keeps its scheduler, and this is a turn of it.
     let scheduler = unsafe { &*std::ptr::from_ref(frame.scheduler()) };
-    // SAFETY: a second one of the same count, which is not given back. The loop is owned for the length of a turn.
-    let lp = ManuallyDrop::new(unsafe { std::ptr::read(frame.lp()) });
-    scheduler.resume_now(&lp, frame.task());
+    scheduler.resume_now(frame.task());
 }
 
 /// Who ran before: a coroutine may run a loop of its own, whose coroutines run while it does.

@@ -114,6 +114,7 @@ pub mod fs;
 pub mod future;
 pub mod generator;
 mod group;
+mod hold;
 #[doc(hidden)]
 pub mod hooking;
 mod inbox;

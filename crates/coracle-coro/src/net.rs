@@ -27,6 +27,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # Reading ahead
+//! [`read_ahead`](TcpStream::read_ahead) makes a `BufRead` of a stream: the loop receives whatever comes, and
+//! keeps it until somebody reads. That is for lines and for many small messages.
+//!
 //! # Whose they are
 //! A socket belongs to the loop of the coroutine that made it, and is not `Send`. `into_std` and `from_std` take
 //! it to another loop, or to a thread. In a plain thread there is no loop to make one on: that is an error which
@@ -58,6 +62,7 @@ mod datagram;
 mod halves;
 pub(crate) mod operate;
 pub(crate) mod pause;
+mod read_ahead;
 mod serve;
 mod socket;
 mod stream;
@@ -69,6 +74,7 @@ pub use accept::Accepting;
 pub use addresses::ToSocketAddrs;
 pub use arms::{Readable, Writable};
 pub use halves::{ReadHalf, WriteHalf};
+pub use read_ahead::ReadAhead;
 pub use serve::{serve, serve_on};
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;

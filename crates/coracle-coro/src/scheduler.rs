@@ -386,10 +386,12 @@ impl Scheduler {
     /// What it waits for is there: it goes on at once, ahead of the queue, unless its wait was ended by something
     /// else, so that it is in the queue. Only for what the loop itself calls, with nothing borrowed: a completion.
     #[inline(always)]
-    pub(crate) fn resume_now(&self, lp: &Loop, task: Listed) {
+    pub(crate) fn resume_now(&self, task: Listed) {
         if task.ticket.get() != 0 {
             task.ticket.set(0);
-            if self.resume(lp, task) {
+            let mut place = task.coroutine.borrow_mut();
+            if self.go_on(&mut place, task) {
+                drop(place);
                 self.remove(task);
             }
         }
@@ -465,8 +467,7 @@ impl Scheduler {
         self.deadlock.take()
     }
 
-    /// Runs a coroutine until it waits, gives way, or is over. True if it is over, and to be removed. Always
-    /// inlined, as all that a switch lies in.
+    /// Runs a coroutine until it waits, gives way, or is over. True if it is over, and to be removed.
     #[inline(always)]
     fn resume(&self, lp: &Loop, task: Listed) -> bool {
         let mut place = task.coroutine.borrow_mut();
@@ -477,6 +478,12 @@ impl Scheduler {
             give_up(&task, &error);
             return true;
         }
+        self.go_on(&mut place, task)
+    }
+
+    /// The same for one that was started. Always inlined, as all that a switch lies in.
+    #[inline(always)]
+    fn go_on(&self, place: &mut Option<Seated<(), (), ()>>, task: Listed) -> bool {
         task.state.set(State::Running);
         self.counters.count_switch();
         let coroutine = place.as_mut().expect("it was started");
@@ -639,7 +646,7 @@ impl Scheduler {
     }
 
     /// One more future, or something else that is to be done before the end.
-    fn other_entered(&self) {
+    pub(crate) fn other_entered(&self) {
         self.others.set(self.others.get() + 1);
         if let Some(member) = self.group.get() {
             member.entered();
@@ -647,7 +654,7 @@ impl Scheduler {
     }
 
     /// One of those is over, in a turn of the loop.
-    fn other_left(&self) {
+    pub(crate) fn other_left(&self) {
         self.others.set(self.others.get() - 1);
         match self.group.get() {
             Some(member) => member.left(self.leaked.get()),
@@ -655,15 +662,7 @@ impl Scheduler {
         }
     }
 
-    /// Keeps a `run` of this loop from returning until it is dropped: something is still to be done. Only in a
-    /// turn of the loop.
-    pub(crate) fn hold(lp: &Loop) -> Hold {
-        let scheduler = Scheduler::of(lp);
-        scheduler.other_entered();
-        Hold(scheduler)
-    }
-
-    /// Whether it has no coroutine, and no future, and nobody [holds](Scheduler::hold) it.
+    /// Whether it has no coroutine, and no future, and nobody [holds](crate::hold::Hold) it.
     pub(crate) fn is_empty(&self) -> bool {
         self.living() + self.others.get() == 0
     }
@@ -749,18 +748,6 @@ fn give_up(task: &Task, error: &io::Error) {
     let coroutine = task.sleeper().to_string();
     tracing::error!(coroutine, %error, "a coroutine cannot start");
     task.give_up();
-}
-
-/// See [`Scheduler::hold`].
-pub(crate) struct Hold(Rc<Scheduler>);
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Else the loop is gone, and nobody runs it.
-        if self.0.is_turning() {
-            self.0.other_left();
-        }
-    }
 }
 
 /// Has the loop run those who are ready, later in this turn or in the next.

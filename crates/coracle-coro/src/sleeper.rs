@@ -326,7 +326,7 @@ impl Sleeper {
             Home::Loop { handle, task, .. } if handle.is_of(lp) => {
                 // SAFETY: as in `tell`.
                 if let Some(task) = unsafe { task.load(Ordering::Relaxed).as_ref() } {
-                    task.go_on_now(lp, ticket);
+                    task.go_on_now(ticket);
                 }
             }
             _ => self.tell_elsewhere(ticket),

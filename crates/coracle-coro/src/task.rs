@@ -16,7 +16,6 @@ use crate::kept::Kept;
 use crate::prefetch;
 use crate::scheduler::Scheduler;
 use crate::sleeper::Sleeper;
-use coracle_loop::Loop;
 use coracle_stack::StackSize;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Deref;
@@ -219,11 +218,11 @@ impl Task {
     }
 
     /// The same, at once: only for what the loop itself calls, with nothing borrowed.
-    pub(crate) fn go_on_now(&self, lp: &Loop, ticket: u64) {
+    pub(crate) fn go_on_now(&self, ticket: u64) {
         if self.ticket.get() == ticket {
             // SAFETY: it has a ticket only while it waits. A loop keeps its scheduler, and this is a turn of it.
             let scheduler = unsafe { &*from_ref(self.frame().scheduler()) };
-            scheduler.resume_now(lp, self.listed());
+            scheduler.resume_now(self.listed());
         }
     }
 

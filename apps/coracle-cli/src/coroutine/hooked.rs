@@ -21,6 +21,12 @@ pub(super) fn enable() {
 }
 
 impl Stream for TcpStream {
+    type Ahead = TcpStream;
+
+    fn read_ahead(&self) -> io::Result<TcpStream> {
+        self.try_clone()
+    }
+
     fn share(&self) -> io::Result<TcpStream> {
         self.try_clone()
     }
@@ -35,6 +41,12 @@ impl Stream for TcpStream {
 }
 
 impl Stream for UnixStream {
+    type Ahead = UnixStream;
+
+    fn read_ahead(&self) -> io::Result<UnixStream> {
+        self.try_clone()
+    }
+
     fn share(&self) -> io::Result<UnixStream> {
         self.try_clone()
     }

@@ -10,7 +10,7 @@ use crate::proxy::{CONNECT_TIMEOUT, cause};
 use coracle::coro::net::{TcpStream, UnixStream};
 use coracle::demux::Address;
 use coracle::{scope, timeout};
-use std::io;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 /// Continues every connection to another address.
@@ -64,7 +64,7 @@ fn relay(client: &impl Stream, upstream: &impl Stream, stop: &Stop) -> io::Resul
 
 /// One direction: what `from` sends goes to `to`, and so does its end.
 fn forward(from: &impl Stream, to: &impl Stream, stop: &Stop) -> io::Result<()> {
-    let (mut from, mut to) = (from.share()?, to.share()?);
+    let (mut from, mut to) = (from.read_ahead()?, to.share()?);
     let mut space = Space::new();
     loop {
         match from.read(space.get()) {

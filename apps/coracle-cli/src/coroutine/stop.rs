@@ -3,7 +3,7 @@
 use super::stream::Stream;
 use crate::space::Space;
 use coracle::{Loop, LoopHandle, shield_until};
-use std::io;
+use std::io::{self, Read};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ impl Stop {
     pub(super) fn finish(
         &self,
         error: io::Error,
-        from: &mut impl Stream,
+        from: &mut impl Read,
         to: &impl Stream,
         space: &mut Space,
     ) -> io::Result<()> {

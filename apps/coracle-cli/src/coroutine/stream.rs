@@ -1,12 +1,17 @@
 //! TCP and Unix sockets alike, for code that does not mind.
 
-use coracle::coro::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use coracle::coro::net::{ReadAhead, TcpListener, TcpStream, UnixListener, UnixStream};
 use coracle::demux::SocketOption;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 
 /// A connection.
 pub(crate) trait Stream: Read + Write + Sized + 'static {
+    /// Another owner of the same connection, who reads it ahead, if that can be.
+    type Ahead: Read;
+
+    fn read_ahead(&self) -> io::Result<Self::Ahead>;
+
     /// Another owner of the same connection.
     fn share(&self) -> io::Result<Self>;
 
@@ -19,6 +24,12 @@ pub(crate) trait Stream: Read + Write + Sized + 'static {
 }
 
 impl Stream for TcpStream {
+    type Ahead = ReadAhead<TcpStream>;
+
+    fn read_ahead(&self) -> io::Result<ReadAhead<TcpStream>> {
+        Ok(self.try_clone()?.read_ahead())
+    }
+
     #[inline]
     fn share(&self) -> io::Result<TcpStream> {
         self.try_clone()
@@ -36,6 +47,12 @@ impl Stream for TcpStream {
 }
 
 impl Stream for UnixStream {
+    type Ahead = ReadAhead<UnixStream>;
+
+    fn read_ahead(&self) -> io::Result<ReadAhead<UnixStream>> {
+        Ok(self.try_clone()?.read_ahead())
+    }
+
     #[inline]
     fn share(&self) -> io::Result<UnixStream> {
         self.try_clone()

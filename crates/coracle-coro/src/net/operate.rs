@@ -17,9 +17,11 @@
 //! Each direction of a descriptor is a [`Lane`]: one at a time uses it, the others wait in a line.
 #![allow(unsafe_code)]
 
+mod bell;
 pub(crate) mod guests;
 mod lane;
 
+pub(super) use self::bell::Bell;
 pub(super) use self::lane::Lane;
 use self::lane::Turn;
 
@@ -167,7 +169,7 @@ impl<'a> Caller<'a> {
     #[inline]
     fn wait_for_landing(self, what: WaitsFor) -> io::Result<usize> {
         let ticket = self.frame.sleeper.begin_in_coroutine();
-        let must_not_unwind = MUST_NOT_UNWIND;
+        let must_not_unwind = KernelHasOurMemory;
         self.leave(what, ticket);
         let result = match self.frame.landing.take_count() {
             Some(count) => Ok(count),
@@ -221,7 +223,7 @@ impl<'a> Caller<'a> {
         limit: Option<Instant>,
     ) -> io::Result<usize> {
         landing.token.set(Some(token));
-        let must_not_unwind = MUST_NOT_UNWIND;
+        let must_not_unwind = KernelHasOurMemory;
         let result = self.wait_on(landing, token, limit);
         std::mem::forget(must_not_unwind);
         result
@@ -294,8 +296,15 @@ impl<'a> Caller<'a> {
     }
 }
 
-const MUST_NOT_UNWIND: MustNotUnwind =
-    MustNotUnwind("a panic in the middle of a wait for the kernel, which has our memory");
+/// For the length of a wait for the kernel. It takes no room on the stack of who waits.
+struct KernelHasOurMemory;
+
+impl Drop for KernelHasOurMemory {
+    #[cold]
+    fn drop(&mut self) {
+        drop(MustNotUnwind("a panic in the middle of a wait for the kernel, which has our memory"));
+    }
+}
 
 /// Where the result of an operation lands, and who waits for it.
 pub(super) struct Landing {
@@ -431,6 +440,15 @@ impl Socket {
         let (lane, what) = self.lane(tag);
         let turn = lane.take_turn(what, limit)?;
         if self.is_gone() { Err(Errno::BADF.into()) } else { Ok(turn) }
+    }
+
+    /// Takes the turn to read, for longer than a call: until [`Lane::give_up`].
+    pub(super) fn keep_reading(
+        &self,
+        caller: Caller<'_>,
+        limit: Option<Instant>,
+    ) -> io::Result<()> {
+        self.take_turn(caller, READING, limit).map(Turn::keep)
     }
 
     /// Whether nothing stands against an operation on one of its lanes: it is open, the caller is of its loop, and

@@ -117,6 +117,13 @@ impl Socket {
         }
     }
 
+    /// Has its loop do something, if there still is one.
+    pub(super) fn post(&self, job: impl FnOnce(&Loop) + Send + 'static) {
+        if let Some(scheduler) = self.scheduler.upgrade() {
+            let _ = scheduler.handle().post(job); // or it is about to go, and closes everything
+        }
+    }
+
     pub(super) fn local_address(&self) -> io::Result<Address> {
         self.home()?.local_address(self.handle)
     }

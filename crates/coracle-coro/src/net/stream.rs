@@ -105,6 +105,13 @@ macro_rules! stream_methods {
             halves::split(self)
         }
 
+        /// Reads it ahead: the loop receives whatever comes, and keeps it until somebody reads. The cheapest way
+        /// to read many small messages, and lines.
+        pub fn read_ahead(self) -> ReadAhead<$stream> {
+            let socket = Rc::clone(&self.socket);
+            ReadAhead::new(self, socket)
+        }
+
         /// Ends one direction or both. What was written before is sent first, and waited for. Whoever waits in a
         /// read of this end is told the end of the stream.
         ///

@@ -4,6 +4,7 @@ use crate::net::accept::{Accepting, Acceptor};
 use crate::net::arms::{Readable, Writable};
 use crate::net::datagram::{self, datagram_methods};
 use crate::net::halves::{self, ReadHalf, WriteHalf};
+use crate::net::read_ahead::ReadAhead;
 use crate::net::socket::{Socket, here};
 use crate::net::stream::{self, check_timeout, read_and_write, stream_methods};
 use crate::net::tcp::{debug, os};

@@ -9,6 +9,7 @@ mod cancelling;
 mod closing;
 mod limiting;
 mod listing;
+mod reading_ahead;
 mod seeds;
 mod selecting;
 mod serving;
@@ -130,6 +131,19 @@ suite! {
             g5_serve_has_a_coroutine_for_each_connection,
             g5_error_and_panic_end_one_connection,
             g5_cancelled_server_lets_its_connections_end,
+        }
+        reading_ahead::{
+            s29_much_is_read_ahead_and_nothing_is_lost,
+            s29_lines_are_read_ahead,
+            s29_what_was_read_ahead_goes_along,
+            s29_no_more_is_kept_than_the_limit,
+            s30_others_wait_while_one_reads_ahead,
+            s30_who_reads_ahead_waits_for_its_turn,
+            s31_close_wakes_who_reads_ahead,
+            s31_reset_is_told_once_to_who_reads_ahead,
+            s31_read_ahead_is_dropped_outside_its_loop,
+            s16_read_ahead_within_a_time,
+            t4_cancelled_read_ahead_loses_no_byte,
         }
         listing::{
             s49_list_says_which_socket_is_waited_for,

@@ -26,6 +26,8 @@ pub(crate) const POINTS: &[(&str, Point)] = &[
     ("read on a big stack", read_on_a_big_stack),
     ("read in a generator", read_in_a_generator),
     ("read in the line", read_in_the_line),
+    ("read ahead", read_ahead),
+    ("read ahead, given back", read_ahead_and_back),
     ("write", write),
     ("write to one who does not read", write_to_the_deaf),
     ("accept", accept),
@@ -135,6 +137,38 @@ fn read_in_the_line(_: &World, _: &mut Random, tag: u8) -> io::Result<()> {
     let ended = lend(tag, |space| (&one).read(space), <[u8]>::is_empty);
     child.cancel(); // and is over some time
     ended.map(|_| ())
+}
+
+/// The receive outlives the wait, and who waited.
+fn read_ahead(_: &World, random: &mut Random, tag: u8) -> io::Result<()> {
+    let (one, mut other) = UnixStream::pair()?;
+    other.write_all(&[tag; MARGIN])?;
+    let mut one = one.read_ahead();
+    let count = lend(!tag, |space| one.read(space), |bytes| bytes.iter().all(|byte| *byte == tag))?;
+    assert!(count > 0);
+    if random.chance(0.5) {
+        other.write_all(&[tag; 8])?;
+    }
+    lend(!tag, |space| one.read(space), |bytes| bytes.iter().all(|byte| *byte == tag))?;
+    lend(!tag, |space| one.read(space), |bytes| bytes.iter().all(|byte| *byte == tag)).map(drop)
+}
+
+fn read_ahead_and_back(_: &World, random: &mut Random, tag: u8) -> io::Result<()> {
+    let (mut one, mut other) = UnixStream::pair()?;
+    loop {
+        other.write_all(&[tag; 2])?;
+        let mut ahead = one.read_ahead();
+        ahead.read_exact(&mut [0])?;
+        if random.chance(0.5) {
+            sleep(random.duration(MS / 8))?;
+        }
+        let (stream, rest) = ahead.into_parts()?;
+        if rest.is_empty() {
+            (&stream).read_exact(&mut [0])?;
+        }
+        assert!(rest.iter().all(|byte| *byte == tag) && rest.len() <= 1);
+        one = stream;
+    }
 }
 
 fn write(world: &World, random: &mut Random, tag: u8) -> io::Result<()> {

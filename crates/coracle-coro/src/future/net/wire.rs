@@ -20,7 +20,7 @@
 //! ```
 
 use crate::budget;
-use crate::scheduler::{Hold, Scheduler};
+use crate::hold::Hold;
 use coracle_loop::demux::{
     Address, Completion, Finished, Handle, Operation, Outcome, Payload, Submitted, Token,
 };
@@ -429,7 +429,7 @@ impl Wire {
             (true, true) if !lingers => {
                 let socket = self.socket;
                 let timer = lp.after(LINGER, move |lp| close(lp, socket));
-                self.state.borrow_mut().linger = Some((timer, Scheduler::hold(lp)));
+                self.state.borrow_mut().linger = Some((timer, Hold::begin(lp)));
             }
             (true, false) => {
                 let mut state = self.state.borrow_mut();
@@ -536,7 +536,7 @@ pub(super) fn any_loop() -> Loop {
 fn end(lp: &Loop, socket: Handle, graceful: bool) {
     if graceful {
         let shutdown = Operation::Shutdown { socket, how: Shutdown::Write };
-        let hold = Scheduler::hold(lp);
+        let hold = Hold::begin(lp);
         lp.operate_within(LINGER, shutdown, move |lp, _| {
             close(lp, socket);
             drop(hold);

@@ -83,6 +83,11 @@ impl Lane {
         woken.result()
     }
 
+    /// Gives up a turn that was [kept](Turn::keep).
+    pub(in crate::net) fn give_up(&self) {
+        drop(Turn(self));
+    }
+
     #[cold]
     fn hand_over(&self) {
         let next = self.waits.get().and_then(|waits| waits.line.borrow_mut().wake_first());
@@ -101,6 +106,13 @@ impl Lane {
 
 /// The right to have an operation in flight on a lane.
 pub(super) struct Turn<'a>(&'a Lane);
+
+impl Turn<'_> {
+    /// It is the caller's for longer than this lives: until it [gives it up](Lane::give_up).
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl Drop for Turn<'_> {
     #[inline]

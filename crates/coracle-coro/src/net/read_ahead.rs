@@ -1,0 +1,391 @@
+//! Reading ahead: the kernel is asked once, and what comes while nobody reads is kept.
+//!
+//! ```text
+//!                                    ┌── somebody waits: into its slice, at once
+//!   kernel ──lent, time after time──►│
+//!                                    └── nobody does: kept ──► front ──► the next read
+//!                                             full: the receive is ended, until somebody reads
+//! ```
+//!
+//! A plain read gives its slice to the kernel for as long as it waits, and the next read does so again. This one
+//! is asked for once for all, as that of a callback is: less work for every message, and the buffers that the
+//! kernel fills are the few of the loop, which are still in the processor's cache. The price is a copy, and that
+//! bytes may be here that nobody has read: they go along when the stream is [given away](ReadAhead::into_parts).
+
+use crate::cancelled::is_cancelled;
+use crate::net::operate::{Bell, Caller, with_caller};
+use crate::net::socket::Socket;
+use crate::waits_for::WaitsFor;
+use coracle_loop::demux::{Completion, Lent, Operation, Outcome, Submitted, Token};
+use coracle_loop::{Complete, Loop};
+use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io::{self, BufRead, Read, Write};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// How many bytes may be kept; then receiving pauses. What the kernel has received by then is kept as well.
+const LIMIT_KEPT_BYTES: usize = 64 * 1024;
+
+/// How much room stays when everything is read.
+const KEEP_BYTES: usize = 4 * 1024;
+
+/// A stream that is read ahead: `Read` and `BufRead`, and `Write` as the stream itself. Made by
+/// [`TcpStream::read_ahead`](crate::net::TcpStream::read_ahead) and
+/// [`UnixStream::read_ahead`](crate::net::UnixStream::read_ahead).
+///
+/// It is what `BufReader` is elsewhere, for less: while it waits it holds no buffer, and each message costs less
+/// than by a plain read, most of all on io_uring. From its first read on the loop receives whatever comes, and
+/// keeps up to 64 KiB, and what was on its way, for who reads next.
+///
+/// ```
+/// use coracle_coro::net::UnixStream;
+/// use std::io::{BufRead, Write};
+///
+/// coracle_coro::run(|| {
+///     let (here, mut there) = UnixStream::pair()?;
+///     there.write_all(b"one\ntwo\nthree")?;
+///     drop(there);
+///     let lines = here.read_ahead().lines().collect::<Result<Vec<_>, _>>()?;
+///     assert_eq!(lines, ["one", "two", "three"]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Others who read
+/// The bytes of a stream are read ahead for one: as long as this is there, others who read the same stream wait in
+/// line. What was received and not read is lost when it is dropped;
+/// [`into_parts`](ReadAhead::into_parts) gives it back. An arm of a [`select!`](crate::select!) that waits until
+/// the [stream](ReadAhead::stream) is readable knows nothing of bytes that are [here](ReadAhead::buffer) already.
+pub struct ReadAhead<S> {
+    stream: S,
+    /// What is being read, from `start` on. Nobody adds to it meanwhile.
+    front: Vec<u8>,
+    start: usize,
+    receiving: Receiving,
+}
+
+/// The receive, as long as somebody reads.
+struct Receiving(Rc<Ahead>);
+
+/// Whom the loop tells what was received.
+struct Ahead {
+    socket: Rc<Socket>,
+    /// The turn to read the socket is ours.
+    has_turn: Cell<bool>,
+    /// The receive in flight.
+    token: Cell<Option<Token>>,
+    /// It was asked to end.
+    ending: Cell<bool>,
+    /// What has just come, for whoever is woken by it.
+    lent: Cell<Option<Lent>>,
+    /// What came when nobody waited.
+    kept: RefCell<Vec<u8>>,
+    /// Nothing more will come; and if that is because of a failure that nobody was told yet, this.
+    ended: Cell<bool>,
+    error: Cell<Option<io::Error>>,
+    /// Nobody reads any more.
+    left: Cell<bool>,
+    bell: Bell,
+}
+
+/// What there is to read.
+enum Came {
+    /// This, which has just come.
+    Lent(Lent),
+    /// What was kept. It is at the front now.
+    Kept,
+    End,
+}
+
+impl<S> ReadAhead<S> {
+    pub(super) fn new(stream: S, socket: Rc<Socket>) -> ReadAhead<S> {
+        let ahead = Ahead {
+            socket,
+            has_turn: Cell::new(false),
+            token: Cell::new(None),
+            ending: Cell::new(false),
+            lent: Cell::new(None),
+            kept: RefCell::default(),
+            ended: Cell::new(false),
+            error: Cell::new(None),
+            left: Cell::new(false),
+            bell: Bell::default(),
+        };
+        let receiving = Receiving(Rc::new(ahead));
+        ReadAhead { stream, front: Vec::new(), start: 0, receiving }
+    }
+
+    /// The stream, for everything but reading.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// What the next read returns without waiting, as far as it is known: there may be more.
+    pub fn buffer(&self) -> &[u8] {
+        &self.front[self.start..]
+    }
+
+    /// Ends the receive, and gives back the stream and what was received and not read. Waits for the end of the
+    /// receive, which is in the next turn of the loop.
+    ///
+    /// ```
+    /// use coracle_coro::net::UnixStream;
+    /// use std::io::{Read, Write};
+    ///
+    /// coracle_coro::run(|| {
+    ///     let (here, mut there) = UnixStream::pair()?;
+    ///     there.write_all(b"head and body")?;
+    ///     let mut here = here.read_ahead();
+    ///     here.read_exact(&mut [0; 9])?;
+    ///     let (stream, rest) = here.into_parts()?;
+    ///     assert_eq!(rest, b"body");
+    ///     stream.into_std()?; // and off to another thread
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for all waits; or that receiving has failed, which was not told yet.
+    pub fn into_parts(self) -> io::Result<(S, Vec<u8>)> {
+        let ReadAhead { stream, mut front, start, receiving } = self;
+        let ahead = &receiving.0;
+        with_caller(|caller| ahead.finish(caller))?;
+        front.drain(..start);
+        front.append(&mut ahead.kept.borrow_mut());
+        match ahead.error.take() {
+            Some(error) => Err(error),
+            None => Ok((stream, front)),
+        }
+    }
+
+    /// So much of the front was read.
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.front.len() {
+            self.start = 0;
+            self.front.clear();
+            if self.front.capacity() > KEEP_BYTES {
+                self.front = Vec::new(); // whoever is idle from here on holds nothing of a burst
+            }
+        }
+    }
+}
+
+impl<S> Read for ReadAhead<S> {
+    #[inline]
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        if self.front.is_empty() && !space.is_empty() {
+            match self.receiving.0.wait(&mut self.front)? {
+                Came::End => return Ok(0),
+                Came::Kept => {}
+                Came::Lent(bytes) => {
+                    let count = bytes.len().min(space.len());
+                    space[..count].copy_from_slice(&bytes[..count]);
+                    if count < bytes.len() {
+                        self.front.extend_from_slice(&bytes[count..]);
+                    }
+                    return Ok(count);
+                }
+            }
+        }
+        let count = self.buffer().len().min(space.len());
+        space[..count].copy_from_slice(&self.buffer()[..count]);
+        self.advance(count);
+        Ok(count)
+    }
+}
+
+impl<S> BufRead for ReadAhead<S> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.front.is_empty() {
+            match self.receiving.0.wait(&mut self.front)? {
+                Came::End | Came::Kept => {}
+                Came::Lent(bytes) => self.front.extend_from_slice(&bytes),
+            }
+        }
+        Ok(self.buffer())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.advance(count.min(self.buffer().len()));
+    }
+}
+
+/// Writing is as it is.
+impl<S: Write> Write for ReadAhead<S> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn write_vectored(&mut self, stretches: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.write_vectored(stretches)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for ReadAhead<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let buffered = self.buffer().len() + self.receiving.0.kept.borrow().len();
+        f.debug_struct("ReadAhead").field("stream", &self.stream).field("bytes", &buffered).finish()
+    }
+}
+
+impl Ahead {
+    /// Waits until there is something to read, or the end. What was kept changes places with `front`, which is
+    /// empty.
+    #[inline]
+    fn wait(self: &Rc<Self>, front: &mut Vec<u8>) -> io::Result<Came> {
+        with_caller(|caller| {
+            let limit = caller.limit(self.socket.read_timeout.get());
+            loop {
+                if let Some(came) = self.take(caller, front)? {
+                    return Ok(came);
+                }
+                self.receive(caller, limit)?;
+                caller.wait_for(&self.bell, WaitsFor::Read(self.socket.handle), limit)?;
+                if let Some(bytes) = self.lent.take() {
+                    return Ok(Came::Lent(bytes));
+                }
+            }
+        })
+    }
+
+    /// What is there already.
+    #[inline]
+    fn take(self: &Rc<Self>, caller: Caller<'_>, front: &mut Vec<u8>) -> io::Result<Option<Came>> {
+        caller.check_home(&self.socket.scheduler)?;
+        if self.socket.is_gone() {
+            return Err(Errno::BADF.into());
+        }
+        if !self.kept.borrow().is_empty() {
+            std::mem::swap(front, &mut *self.kept.borrow_mut());
+            caller.done_at_once();
+            return Ok(Some(Came::Kept));
+        }
+        if self.ended.get() {
+            return self.error.take().map_or(Ok(Some(Came::End)), Err);
+        }
+        Ok(None)
+    }
+
+    /// Receives, unless that is under way.
+    #[inline]
+    fn receive(self: &Rc<Self>, caller: Caller<'_>, limit: Option<Instant>) -> io::Result<()> {
+        if self.token.get().is_some() { Ok(()) } else { self.begin(caller, limit) }
+    }
+
+    #[cold]
+    fn begin(self: &Rc<Self>, caller: Caller<'_>, limit: Option<Instant>) -> io::Result<()> {
+        if !self.has_turn.get() {
+            self.socket.keep_reading(caller, limit)?;
+            self.has_turn.set(true);
+        }
+        let receive = Operation::ReceiveLent { socket: self.socket.handle };
+        match caller.lp().submit(receive, self, 0) {
+            Submitted::Pending(token) => {
+                self.token.set(Some(token));
+                Ok(())
+            }
+            Submitted::Done(finished) => {
+                finished.result.map(|_| unreachable!("many results cannot be there at once"))
+            }
+        }
+    }
+
+    /// Asks for the end of the receive, if that was not done.
+    fn end(&self, lp: &Loop) {
+        if let Some(token) = self.token.get()
+            && !self.ending.replace(true)
+        {
+            lp.cancel(token);
+        }
+    }
+
+    /// Waits for the end of the receive.
+    fn finish(&self, caller: Caller<'_>) -> io::Result<()> {
+        let limit = caller.limit(None);
+        while self.token.get().is_some() {
+            self.end(caller.lp());
+            caller.wait_for(&self.bell, WaitsFor::Read(self.socket.handle), limit)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what has just come, if nobody has taken it, and who reads is still there.
+    #[inline]
+    fn keep(&self) {
+        if let Some(bytes) = self.lent.take()
+            && !self.left.get()
+        {
+            self.kept.borrow_mut().extend_from_slice(&bytes);
+        }
+    }
+
+    /// Nobody reads any more, and no receive is in flight: others have their turn.
+    fn give_up_turn(&self) {
+        if self.has_turn.replace(false) {
+            self.socket.reading.give_up();
+        }
+    }
+}
+
+impl Complete for Ahead {
+    #[inline]
+    fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
+        let Completion { more, result, .. } = completion;
+        if !more {
+            self.token.set(None);
+            self.ending.set(false);
+        }
+        match result {
+            Ok(Outcome::Lent(bytes)) if bytes.is_empty() => self.ended.set(true),
+            Ok(Outcome::Lent(bytes)) => self.lent.set(Some(bytes)),
+            Ok(other) => unreachable!("a receive does not give {other:?}"),
+            // By us; or the socket was closed, which is seen by whoever reads.
+            Err(error) if is_cancelled(&error) => {}
+            Err(error) => {
+                self.ended.set(true);
+                self.error.set(Some(error));
+            }
+        }
+        if more {
+            self.bell.ring().go_on(); // and takes it
+            self.keep();
+            if self.kept.borrow().len() >= LIMIT_KEPT_BYTES {
+                self.end(lp);
+            }
+            return;
+        }
+        self.keep();
+        if self.left.get() {
+            self.give_up_turn();
+        }
+        let called = self.bell.ring();
+        drop(self); // whoever goes on may be the last owner of the socket, and give it away
+        called.go_on();
+    }
+}
+
+/// Nobody reads any more.
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let ahead = &self.0;
+        ahead.left.set(true);
+        ahead.kept.take();
+        let Some(token) = ahead.token.get() else { return ahead.give_up_turn() };
+        match ahead.socket.home() {
+            Ok(lp) => ahead.end(&lp),
+            // Outside the turns of its loop; or it is closed, and this has ended or will.
+            Err(_) => ahead.socket.post(move |lp| lp.cancel(token)),
+        }
+    }
+}
