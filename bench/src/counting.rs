@@ -19,25 +19,31 @@ use crate::table::Table;
 /// What one operation of a candidate consists of.
 pub struct Counted {
     name: &'static str,
+    connections: u32,
     syscalls: Syscalls,
     instructions: f64,
     callgrind: Option<f64>,
 }
 
-/// Counts for each candidate, unless it is with 0 connections. Who cannot be counted is noted in `skipped`.
+/// Counts for each candidate with each of these numbers of connections, but 0. Who cannot be counted is noted in `skipped`.
 pub fn count_all(
     options: &Options,
     candidates: &[Candidate],
     place: Place,
-    connections: u32,
+    connections: &[u32],
     callgrind: bool,
     skipped: &mut Vec<String>,
 ) -> Vec<Counted> {
     let mut counted = Vec::new();
-    for candidate in candidates.iter().filter(|_| connections > 0) {
-        match count(options, candidate, place, connections, callgrind) {
-            Ok(counts) => counted.push(counts),
-            Err(error) => skipped.push(format!("{} not counted: {error}", candidate.name)),
+    for &connections in connections.iter().filter(|&&connections| connections > 0) {
+        for candidate in candidates {
+            match count(options, candidate, place, connections, callgrind) {
+                Ok(counts) => counted.push(counts),
+                Err(error) => {
+                    let text = format!("{} ({connections}) not counted: {error}", candidate.name);
+                    skipped.push(text);
+                }
+            }
         }
     }
     counted
@@ -64,7 +70,7 @@ pub fn count(
         "{} takes {:.3} system calls and {instructions:.0} instructions",
         candidate.name, syscalls.per_operation
     );
-    Ok(Counted { name: candidate.name, syscalls, instructions, callgrind })
+    Ok(Counted { name: candidate.name, connections, syscalls, instructions, callgrind })
 }
 
 /// Runs `steps`, on the server's core: tracer and traced take turns anyway.
@@ -122,23 +128,30 @@ fn run_steps(options: &Options, candidate: &Candidate, more: &[String]) -> io::R
     Ok(report.instructions_per_operation)
 }
 
-/// Adds a table of them to a report, if there are any.
-pub fn report(report: &mut Report, counted: &[Counted], connections: u32) {
+/// Adds a table of them to a report for each number of connections, if there are any.
+pub fn report(report: &mut Report, counted: &[Counted]) {
     if counted.is_empty() {
         return;
     }
-    report.heading(&format!("What an operation consists of ({connections} connections)"));
+    report.heading("What an operation consists of");
     report.add(
         "System calls by `strace`: the difference of two runs with different numbers of operations, so that \
          start, accept and close do not count. User-mode instructions by single-stepping (`steps`), from one \
          moment at which all is answered to another, on the same connections.",
     );
-    report.add(&table(counted));
+    for counted in counted.chunk_by(|one, next| one.connections == next.connections) {
+        report.add(&table(counted));
+    }
 }
 
 fn table(counted: &[Counted]) -> String {
-    let mut table =
-        Table::new(&["", "system calls", "which", "instructions", "instructions (callgrind)"]);
+    let connections = match counted {
+        [first, ..] => format!("{} connections", first.connections),
+        [] => String::new(),
+    };
+    let headings =
+        [&*connections, "system calls", "which", "instructions", "instructions (callgrind)"];
+    let mut table = Table::new(&headings);
     for row in counted {
         let by_name = row.syscalls.by_name.iter();
         let which: Vec<String> =

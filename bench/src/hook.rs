@@ -105,7 +105,7 @@ fn echo(options: &Options, hook: &Hook, report: &mut Report) -> io::Result<()> {
     );
     report.add(&measured.overview());
     report.add(&ratios(&measured));
-    counting::report(report, &counted, hook.count_connections);
+    counting::report(report, &counted);
     report.details(&measured, options);
     report.list(&skipped);
     Ok(())

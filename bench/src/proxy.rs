@@ -69,7 +69,7 @@ pub fn run(options: &Options, proxy: &Proxy) -> io::Result<()> {
     let keep = proxy.connections.iter().copied().max().unwrap_or(0).max(proxy.count_connections);
     let (candidates, mut skipped) = available(candidates(behind, keep), &proxy.only);
     let count = proxy.count_connections;
-    let counted = counting::count_all(options, &candidates, place, count, false, &mut skipped);
+    let counted = counting::count_all(options, &candidates, place, &[count], false, &mut skipped);
     let all: Vec<&Candidate> = candidates.iter().collect();
     let mut measured = Comparison::new("connections", &COLUMNS);
     for &connections in &proxy.connections {
@@ -94,7 +94,7 @@ pub fn run(options: &Options, proxy: &Proxy) -> io::Result<()> {
          connection to one of its own.",
     );
     report.add(&measured.overview());
-    counting::report(&mut report, &counted, proxy.count_connections);
+    counting::report(&mut report, &counted);
     report.details(&measured, options);
     report.list(&skipped);
     let charts = [(0, Scale::Linear), (5, Scale::Log)];

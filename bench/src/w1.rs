@@ -93,7 +93,7 @@ pub fn run(options: &Options, w1: &W1) -> io::Result<()> {
     }
     let (candidates, mut skipped) = available(candidates(), &w1.only);
     let (place, count) = (Place::Web(options.load_core), w1.count_connections);
-    let counted = counting::count_all(options, &candidates, place, count, false, &mut skipped);
+    let counted = counting::count_all(options, &candidates, place, &[count], false, &mut skipped);
     let all: Vec<&Candidate> = candidates.iter().collect();
     let mut single = Comparison::new("connections", &COLUMNS);
     let mut several = Comparison::new("connections, pipelined", &COLUMNS);
@@ -127,7 +127,7 @@ pub fn run(options: &Options, w1: &W1) -> io::Result<()> {
     report.heading("Against the targets");
     report.add("Medians: ours, divided by theirs.");
     report.add(&targets(&single, &several));
-    counting::report(&mut report, &counted, w1.count_connections);
+    counting::report(&mut report, &counted);
     report.details(&single, options);
     report.details(&several, options);
     report.list(&skipped);

@@ -43,9 +43,9 @@ pub struct W2 {
     /// Let the load take turns with the server on one core. Slower, and far less noisy.
     #[arg(long)]
     lockstep: bool,
-    /// Count system calls and instructions at this number of connections; 0 leaves it out.
-    #[arg(long, default_value_t = 64)]
-    count_connections: u32,
+    /// Count system calls and instructions at these numbers of connections; 0 leaves it out.
+    #[arg(long, value_delimiter = ',', default_value = "2,64")]
+    count_connections: Vec<u32>,
     /// Count instructions with callgrind too (never on io_uring).
     #[arg(long)]
     callgrind: bool,
@@ -76,7 +76,7 @@ pub fn run(options: &Options, w2: &W2) -> io::Result<()> {
     }
     let (candidates, mut skipped) = available(candidates(options, w2), &w2.only);
 
-    let (place, count) = (Place::Core(options.load_core), w2.count_connections);
+    let (place, count) = (Place::Core(options.load_core), &w2.count_connections);
     let counted =
         counting::count_all(options, &candidates, place, count, w2.callgrind, &mut skipped);
     let mut measured = Comparison::new("connections", &COLUMNS);
@@ -164,7 +164,7 @@ fn report(
 ) -> io::Result<()> {
     if options.repetitions == 0 {
         let mut report = Report::new("w2-counts", "W2: what an echo of 8 bytes consists of");
-        counting::report(&mut report, counted, w2.count_connections);
+        counting::report(&mut report, counted);
         report.list(skipped);
         return report.write_text(&options.out());
     }
@@ -185,7 +185,7 @@ fn report(
         report
     };
     report.add(&measured.overview());
-    counting::report(&mut report, counted, w2.count_connections);
+    counting::report(&mut report, counted);
     report.details(measured, options);
     report.list(skipped);
     report.write(&options.out(), &measured.figure("W2: echo, 8 bytes, one core", &CHARTS))

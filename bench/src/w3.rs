@@ -39,9 +39,9 @@ pub struct W3 {
     /// Only candidates whose name contains one of these; poll and select take part when they are named.
     #[arg(long, value_delimiter = ',', default_value = "raw,uring,epoll,tokio,libevent,haproxy")]
     only: Vec<String>,
-    /// Count system calls and instructions at this number of connections; 0 leaves it out.
-    #[arg(long, default_value_t = 64)]
-    count_connections: u32,
+    /// Count system calls and instructions at these numbers of connections; 0 leaves it out.
+    #[arg(long, value_delimiter = ',', default_value = "2,64")]
+    count_connections: Vec<u32>,
 }
 
 /// What a repetition yields.
@@ -69,7 +69,7 @@ pub fn run(options: &Options, w3: &W3) -> io::Result<()> {
     let place = Place::BothEnds(options.load_core, upstream);
     let (candidates, mut skipped) = available(candidates(options, upstream), &w3.only);
 
-    let count = w3.count_connections;
+    let count = &w3.count_connections;
     let counted = counting::count_all(options, &candidates, place, count, false, &mut skipped);
     let mut measured = Comparison::new("connections", &COLUMNS);
     for &connections in &w3.connections {
@@ -91,7 +91,7 @@ pub fn run(options: &Options, w3: &W3) -> io::Result<()> {
          it, and wake-ups are part of the figure.",
     );
     report.add(&measured.overview());
-    counting::report(&mut report, &counted, w3.count_connections);
+    counting::report(&mut report, &counted);
     report.details(&measured, options);
     report.list(&skipped);
     let charts = [(0, Scale::Linear), (5, Scale::Log)];
