@@ -5,22 +5,26 @@
 //! here nothing is refused, and nothing is taken that the slow way would not take for the same.
 
 use super::head::{Facts, Found, LIMIT_FIELDS};
-use crate::headers::{Field, Text, is_token};
+use crate::headers::{Field, TOKEN, Text};
 use crate::settings::Settings;
 use crate::{Method, OwnedRequest, Version};
 
 /// What is behind the target.
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
+/// What is behind this is not looked at, so that each place in a head is a number of 32 bits.
+const LIMIT_BYTES: usize = u32::MAX as usize;
+
 /// Looks for a plain head at the beginning of `bytes`, and puts it `into` a request that is blank, which it stays
 /// if there is none.
 #[inline]
 pub(crate) fn read(bytes: &[u8], settings: &Settings, into: &mut OwnedRequest) -> Option<Facts> {
+    let bytes = &bytes[..bytes.len().min(LIMIT_BYTES)];
     let (method, name_len) = method(bytes)?;
     let target_at = name_len + 1;
-    let path_end = target_at + path_len(&bytes[target_at..]);
+    let path_end = span(bytes, target_at, &PATH);
     let target_end = match bytes.get(path_end) {
-        Some(b'?') => path_end + query_len(&bytes[path_end..]),
+        Some(b'?') => span(bytes, path_end, &QUERY),
         _ => path_end,
     };
     if bytes.get(target_at) != Some(&b'/')
@@ -36,10 +40,10 @@ pub(crate) fn read(bytes: &[u8], settings: &Settings, into: &mut OwnedRequest) -
     };
     into.headers.text.extend_from_slice(&bytes[..facts.len]);
     into.method = method;
-    into.method_name = Text::between(0, name_len);
+    into.method_name = place(0, name_len);
     into.version = Version::Http11;
-    into.path = Text::between(target_at, path_end);
-    into.query = (path_end < target_end).then(|| Text::between(path_end + 1, target_end));
+    into.path = place(target_at, path_end);
+    into.query = (path_end < target_end).then(|| place(path_end + 1, target_end));
     into.host = None;
     Some(facts)
 }
@@ -57,19 +61,39 @@ fn method(bytes: &[u8]) -> Option<(Method, usize)> {
     }
 }
 
-/// How many of the first bytes can be in a path.
+/// A place within the first [`LIMIT_BYTES`].
 #[inline]
-fn path_len(bytes: &[u8]) -> usize {
-    let is_in = |byte: u8| byte.is_ascii_graphic() && byte != b'#' && byte != b'?';
-    bytes.iter().position(|&byte| !is_in(byte)).unwrap_or(bytes.len())
+fn place(start: usize, end: usize) -> Text {
+    Text::At { start: start as u32, len: (end - start) as u32 }
 }
 
-/// How many of the first bytes can be in a query.
+/// Where the bytes of a kind end that begin `at` this place.
 #[inline]
-fn query_len(bytes: &[u8]) -> usize {
-    let is_in = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
-    bytes.iter().position(|&byte| !is_in(byte)).unwrap_or(bytes.len())
+fn span(bytes: &[u8], mut at: usize, kind: &[bool; 256]) -> usize {
+    while let Some(&byte) = bytes.get(at)
+        && kind[usize::from(byte)]
+    {
+        at += 1;
+    }
+    at
 }
+
+/// The bytes that can be in a path.
+static PATH: [bool; 256] = {
+    let mut table = QUERY;
+    table[b'?' as usize] = false;
+    table
+};
+
+/// The bytes that can be in a query.
+static QUERY: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_graphic() && byte as u8 != b'#';
+        byte += 1;
+    }
+    table
+};
 
 /// Reads the fields, which begin `at` this place, to the empty line behind them.
 #[inline]
@@ -80,32 +104,42 @@ fn fields(
     into: &mut OwnedRequest,
 ) -> Option<Facts> {
     let limit = settings.limit_headers.min(LIMIT_FIELDS);
-    let mut found = Found::default();
+    let (mut found, mut count) = (Found::default(), 0);
     while !bytes[at..].starts_with(b"\r\n") {
-        let name_len = bytes[at..].iter().position(|&byte| !is_token(byte))?;
-        let colon = at + name_len;
-        if name_len == 0 || bytes[colon] != b':' || into.headers.fields.len() == limit {
+        let colon = match bytes[at..].starts_with(b"Host:") {
+            true => at + 4, // which all of them have
+            false => span(bytes, at, &TOKEN),
+        };
+        if colon == at || bytes.get(colon) != Some(&b':') || count == limit {
             return None;
         }
-        let end = value_end(bytes, colon + 1);
-        if !bytes[end..].starts_with(b"\r\n") {
+        let line_end = value_end(bytes, colon + 1);
+        if !bytes[line_end..].starts_with(b"\r\n") {
             return None;
         }
-        let value = bytes[colon + 1..end].trim_ascii_start();
-        let value_at = end - value.len();
-        let value = value.trim_ascii_end();
-        found.note(&bytes[at..colon], value, bytes).ok()?;
-        into.headers.fields.push(Field {
-            name: Text::between(at, colon),
-            value: Text::between(value_at, value_at + value.len()),
-        });
-        at = end + 2;
+        let (mut start, mut end) = (colon + 1, line_end);
+        while start < end && is_blank(bytes[start]) {
+            start += 1;
+        }
+        while start < end && is_blank(bytes[end - 1]) {
+            end -= 1;
+        }
+        found.note(&bytes[at..colon], &bytes[start..end], bytes).ok()?;
+        into.headers.fields.push(Field { name: place(at, colon), value: place(start, end) });
+        count += 1;
+        at = line_end + 2;
     }
     at += 2;
     if at > settings.limit_header_bytes {
         return None;
     }
     found.conclude(Version::Http11, at).ok()
+}
+
+/// What may be around a value.
+#[inline]
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
 }
 
 /// Where the value that begins there ends: at the first control character that is no tab.
