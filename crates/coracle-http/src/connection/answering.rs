@@ -5,10 +5,10 @@ use super::{Phase, Shared};
 use crate::body::Kind;
 use crate::exchange::Exchange;
 use crate::h1::Refusal;
-use crate::h1::answer::{self, Context, Follow};
+use crate::h1::answer::{self, Context, Follow, Written};
 use crate::idle::Wait;
 use crate::shared_file::SharedFile;
-use crate::{IntoResponse, Response, Status, Version};
+use crate::{IntoResponse, Method, Response, Status, Version};
 use bytes::Bytes;
 use coracle_net::{Conn, Packet, WriteBuffer};
 use std::rc::Rc;
@@ -89,17 +89,23 @@ impl Shared {
         exchange: &Exchange,
         response: &Response,
         out: &mut WriteBuffer,
-    ) -> answer::Written {
-        let date = self.site.date.line(now);
+    ) -> Written {
+        let (site, method, len) = (&self.site, exchange.owned.method, response.body().len());
         let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
-        let context = Context {
-            method: exchange.owned.method,
-            modern: exchange.owned.version != Version::Http10,
-            keep_alive: exchange.keep_alive && !unread && !self.site.stopping.get(),
-            date: &date,
-        };
-        let (status, headers) = (response.status(), response.headers());
-        answer::write_head(out, &context, status, headers, response.body().len())
+        let modern = exchange.owned.version != Version::Http10;
+        let keep_alive = exchange.keep_alive && !unread && !site.stopping.get();
+        if let Some(content_type) = response.only_type()
+            && let Some(len) = len
+            && keep_alive
+            && modern
+            && method != Method::Head
+        {
+            site.leads.write_head(out, &site.date, now, content_type, len);
+            return Written { follow: Follow::Plain, keep_alive };
+        }
+        let date = site.date.line(now);
+        let context = Context { method, modern, keep_alive, date: &date };
+        answer::write_head(out, &context, response.status(), response.headers(), len)
     }
 
     /// Sends the answer of an exchange, whose body is there.
@@ -126,7 +132,7 @@ impl Shared {
         });
         if is_whole {
             self.site.give_back(exchange);
-            self.answered(conn, keep_alive);
+            self.end_answer(conn, keep_alive);
         } else {
             self.send_body(conn, exchange, keep_alive);
         }
@@ -247,9 +253,14 @@ impl Shared {
     }
 
     /// The answer is written, in a callback that goes on with what has come.
-    #[inline]
     pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
         self.disarm(conn);
+        self.end_answer(conn, keep_alive);
+    }
+
+    /// The same, if nothing is awaited on this connection any more.
+    #[inline(always)] // with every answer
+    fn end_answer(&self, conn: &mut Conn<'_>, keep_alive: bool) {
         if let Some(rare) = self.rare.take() {
             if let Some(total) = rare.total.clone() {
                 conn.write_then(Bytes::new(), move |_| {

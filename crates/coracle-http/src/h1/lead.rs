@@ -1,0 +1,90 @@
+//! What most answers begin with, as bytes: a 200 whose only field is a content type of the program's source.
+//!
+//! ```text
+//!   HTTP/1.1 200 OK ␍␊ content-type: … ␍␊ date: … ␍␊ content-length:  │ 13 ␍␊ ␍␊
+//!   └─────────── the same for a second, and kept that long ──────────┘
+//! ```
+
+use crate::date::Date;
+use coracle_net::WriteBuffer;
+use std::cell::RefCell;
+use std::time::Instant;
+
+/// How many are kept.
+const KEEP: usize = 8;
+
+#[derive(Default)]
+pub(crate) struct Leads(RefCell<[Lead; KEEP]>);
+
+#[derive(Default)]
+struct Lead {
+    content_type: &'static str,
+    /// Until when its date is true.
+    until: Option<Instant>,
+    bytes: Vec<u8>,
+}
+
+impl Leads {
+    /// Writes the head of such an answer, whose body has `len` bytes, on a connection that goes on after it.
+    #[inline]
+    pub(crate) fn write_head(
+        &self,
+        out: &mut WriteBuffer,
+        date: &Date,
+        now: Instant,
+        content_type: &'static str,
+        len: u64,
+    ) {
+        let lead = &mut self.0.borrow_mut()[content_type.len() % KEEP];
+        let is_it = std::ptr::eq(lead.content_type, content_type);
+        if !is_it || lead.until.is_none_or(|until| now >= until) {
+            lead.renew(date, now, content_type);
+        }
+        out.push(&lead.bytes);
+        out.push(itoa::Buffer::new().format(len).as_bytes());
+        out.push(b"\r\n\r\n");
+    }
+}
+
+impl Lead {
+    #[inline(never)]
+    fn renew(&mut self, date: &Date, now: Instant, content_type: &'static str) {
+        const BEGIN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
+        let (value, date_line) = (content_type.as_bytes(), date.line(now));
+        self.bytes = [BEGIN, value, b"\r\n", &date_line, b"content-length: "].concat();
+        self.content_type = content_type;
+        self.until = date.until();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h1::answer::{Context, write_head};
+    use crate::{Headers, Method, Status};
+    use std::time::Duration;
+
+    #[test]
+    fn j1_a_head_that_is_kept_is_what_would_be_written() {
+        let (leads, date, now) = (Leads::default(), Date::new(), Instant::now());
+        // Two of them have the same place.
+        let types = ["text/plain", "text/html", "text/plain", "text/plain; charset"];
+        for seconds in [0, 0, 1, 5] {
+            let now = now + Duration::from_secs(seconds);
+            for content_type in types {
+                for len in [0, 1, 13, 1234, 12_345_678, u64::MAX] {
+                    let mut kept = WriteBuffer::default();
+                    leads.write_head(&mut kept, &date, now, content_type, len);
+                    let mut headers = Headers::new();
+                    headers.insert_static("content-type", content_type);
+                    let date = date.line(now);
+                    let method = Method::Get;
+                    let context = Context { method, modern: true, keep_alive: true, date: &date };
+                    let mut written = WriteBuffer::default();
+                    write_head(&mut written, &context, Status::OK, &headers, Some(len));
+                    assert_eq!(kept.as_slice(), written.as_slice());
+                }
+            }
+        }
+    }
+}
