@@ -529,6 +529,7 @@ impl Shared {
     // --- Handlers --------------------------------------------------------------------------------------
 
     /// The request is there: has it answered. True if there is something to go on with.
+    #[inline]
     fn start(
         self: &Rc<Self>,
         conn: &mut Conn<'_>,
@@ -543,6 +544,17 @@ impl Shared {
             self.exchange.set(Some(exchange)); // whoever is at the desk runs it, or leaves it
             return false;
         }
+        self.start_here(conn, exchange, input, looked)
+    }
+
+    /// The same in a callback.
+    fn start_here(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        input: &mut Buffer,
+        looked: &mut u64,
+    ) -> bool {
         let mut next = Some(exchange);
         while let Some(exchange) = next {
             if exchange.plan.inline {

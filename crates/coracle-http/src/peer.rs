@@ -43,7 +43,11 @@ impl Peer {
     /// Tells a request whose it is.
     #[inline(always)] // with every request
     pub(crate) fn tell(&self, request: &mut OwnedRequest) {
-        request.peer = self.address();
+        match (self, &mut request.peer) {
+            // Mostly so: there is nothing to be dropped.
+            (Peer::V4(address), Address::Ip(SocketAddr::V4(place))) => *place = *address,
+            _ => request.peer = self.address(),
+        }
         #[cfg(feature = "tls")]
         if request.session.is_some() || self.session().is_some() {
             request.session = self.session().cloned();
