@@ -346,24 +346,10 @@ impl Shared {
         looked: &mut u64,
     ) -> bool {
         let unread = input.unread();
-        if self.requests.get() == 0 {
-            match self.peer.agreed() {
-                Agreed::Nothing if unread.starts_with(b"PRI") => {
-                    let begun = unread.len().min(PREFACE.len());
-                    let is_known = self.site.settings.http2.prior_knowledge;
-                    if is_known && unread[..begun] == PREFACE[..begun] {
-                        return match begun == PREFACE.len() {
-                            true => self.become_http2(conn),
-                            false => self.await_head(conn, unread.len()),
-                        };
-                    }
-                }
-                Agreed::Nothing => {}
-                #[cfg(feature = "tls")]
-                Agreed::Http2 => return self.become_http2(conn), // whatever has come
-                #[cfg(feature = "tls")]
-                Agreed::Http1 => {}
-            }
+        if self.requests.get() == 0
+            && let Some(goes_on) = self.try_http2(conn, unread)
+        {
+            return goes_on;
         }
         let seen = self.seen.get() as usize;
         if seen > 0
@@ -394,6 +380,26 @@ impl Shared {
                 self.refuse(conn, Some(exchange), refusal);
                 true
             }
+        }
+    }
+
+    /// Before the first request: if what has come is for HTTP/2, or may be, whether there is something to go on with.
+    #[inline(never)]
+    fn try_http2(&self, conn: &mut Conn<'_>, unread: &[u8]) -> Option<bool> {
+        match self.peer.agreed() {
+            Agreed::Nothing => {
+                let begun = unread.len().min(PREFACE.len());
+                let is_known = self.site.settings.http2.prior_knowledge;
+                let is_it = unread.starts_with(b"PRI") && unread[..begun] == PREFACE[..begun];
+                (is_known && is_it).then(|| match begun == PREFACE.len() {
+                    true => self.become_http2(conn),
+                    false => self.await_head(conn, unread.len()),
+                })
+            }
+            #[cfg(feature = "tls")]
+            Agreed::Http2 => Some(self.become_http2(conn)), // whatever has come
+            #[cfg(feature = "tls")]
+            Agreed::Http1 => None,
         }
     }
 
@@ -462,13 +468,7 @@ impl Shared {
         match exchange.framing {
             Framing::None => self.start(conn, exchange, input, looked),
             _ if plan.is_ok_and(|plan| plan.streamed && !plan.inline) => {
-                let upload = Upload::new(&exchange, conn.lp().now());
-                self.with_rare(|rare| rare.upload = Some(upload));
-                // What is there can be read at once; what is missing has its time when the handler has started.
-                self.with_upload(|upload| upload.feed(&self.site, input));
-                if self.facts.is(Fact::Ended) {
-                    self.end_upload();
-                }
+                self.begin_upload(conn, &exchange, input);
                 self.start(conn, exchange, input, looked)
             }
             _ => {
@@ -529,7 +529,7 @@ impl Shared {
     // --- Handlers --------------------------------------------------------------------------------------
 
     /// The request is there: has it answered. True if there is something to go on with.
-    #[inline]
+    #[inline(always)] // with every request
     fn start(
         self: &Rc<Self>,
         conn: &mut Conn<'_>,
@@ -548,6 +548,7 @@ impl Shared {
     }
 
     /// The same in a callback.
+    #[inline(never)]
     fn start_here(
         self: &Rc<Self>,
         conn: &mut Conn<'_>,
@@ -708,6 +709,18 @@ impl Shared {
 
     pub(crate) fn with_upload<T>(&self, f: impl FnOnce(&mut Upload) -> T) -> Option<T> {
         self.if_rare(|rare| rare.upload.as_mut().map(f)).flatten()
+    }
+
+    /// The body of this request is read by its handler. What is there can be read at once; what is missing has its
+    /// time when the handler has started.
+    #[inline(never)]
+    fn begin_upload(&self, conn: &Conn<'_>, exchange: &Exchange, input: &mut Buffer) {
+        let upload = Upload::new(exchange, conn.lp().now());
+        self.with_rare(|rare| rare.upload = Some(upload));
+        self.with_upload(|upload| upload.feed(&self.site, input));
+        if self.facts.is(Fact::Ended) {
+            self.end_upload();
+        }
     }
 
     /// Takes what has come of a body that a handler reads meanwhile.

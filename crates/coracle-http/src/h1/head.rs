@@ -275,13 +275,18 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Most fields are not for us: their length says so.
     #[inline]
     pub(super) fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
         if is_host(name) {
             self.hosts += 1;
             return target::check_host(value);
         }
+        self.note_other(name, value, bytes)
+    }
+
+    /// Most fields are not for us: their length says so.
+    #[inline(never)]
+    fn note_other(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
         match name.len() {
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
@@ -298,6 +303,7 @@ impl Found {
     }
 
     /// The fields that mean the same in both directions.
+    #[inline]
     pub(super) fn note_of_response(
         &mut self,
         name: &[u8],

@@ -1,8 +1,8 @@
-//! What most answers begin with, as bytes: a 200 whose only field is a content type of the program's source.
+//! The heads that most answers have, as bytes: of a 200 whose only field is a content type of the program's source.
 //!
 //! ```text
 //!   HTTP/1.1 200 OK ␍␊ content-type: … ␍␊ date: … ␍␊ content-length:  │ 13 ␍␊ ␍␊
-//!   └─────────── the same for a second, and kept that long ──────────┘
+//!   └───────────────────── the same for a second ───────────────────┘  until a length is another
 //! ```
 
 use crate::date::Date;
@@ -22,6 +22,9 @@ struct Lead {
     /// Until when its date is true.
     until: Option<Instant>,
     bytes: Vec<u8>,
+    /// How many of them are there whatever the length of the body is, and which that is.
+    begin: usize,
+    len: u64,
 }
 
 impl Leads {
@@ -40,9 +43,10 @@ impl Leads {
         if !is_it || lead.until.is_none_or(|until| now >= until) {
             lead.renew(date, now, content_type);
         }
+        if lead.len != len {
+            lead.set_len(len);
+        }
         out.push(&lead.bytes);
-        out.push(itoa::Buffer::new().format(len).as_bytes());
-        out.push(b"\r\n\r\n");
     }
 }
 
@@ -51,9 +55,17 @@ impl Lead {
     fn renew(&mut self, date: &Date, now: Instant, content_type: &'static str) {
         const BEGIN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
         let (value, date_line) = (content_type.as_bytes(), date.line(now));
-        self.bytes = [BEGIN, value, b"\r\n", &date_line, b"content-length: "].concat();
-        self.content_type = content_type;
-        self.until = date.until();
+        let bytes = [BEGIN, value, b"\r\n", &date_line, b"content-length: "].concat();
+        *self = Lead { content_type, until: date.until(), begin: bytes.len(), bytes, len: 0 };
+        self.set_len(0);
+    }
+
+    #[inline(never)]
+    fn set_len(&mut self, len: u64) {
+        self.len = len;
+        self.bytes.truncate(self.begin);
+        self.bytes.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+        self.bytes.extend_from_slice(b"\r\n\r\n");
     }
 }
 

@@ -97,71 +97,73 @@ static QUERY: [bool; 256] = {
 
 /// Reads the fields, which begin `at` this place, to the empty line behind them.
 #[inline]
-fn fields(
-    bytes: &[u8],
-    mut at: usize,
-    settings: &Settings,
-    into: &mut OwnedRequest,
-) -> Option<Facts> {
+fn fields(bytes: &[u8], at: usize, settings: &Settings, into: &mut OwnedRequest) -> Option<Facts> {
     let limit = settings.limit_headers.min(LIMIT_FIELDS);
     let (mut found, mut count) = (Found::default(), 0);
-    while !bytes[at..].starts_with(b"\r\n") {
-        let colon = match bytes[at..].starts_with(b"Host:") {
-            true => at + 4, // which all of them have
-            false => span(bytes, at, &TOKEN),
+    let mut rest = bytes.get(at..)?;
+    while !rest.starts_with(b"\r\n") {
+        let at = bytes.len() - rest.len();
+        let name_len = match rest.starts_with(b"Host:") {
+            true => 4, // which all of them have
+            false => span(rest, 0, &TOKEN),
         };
-        if colon == at || bytes.get(colon) != Some(&b':') || count == limit {
+        let (name, behind) = rest.split_at_checked(name_len)?;
+        let line = behind.strip_prefix(b":")?;
+        let (value, next) = line.split_at_checked(value_len(line))?;
+        if name.is_empty() || count == limit {
             return None;
         }
-        let line_end = value_end(bytes, colon + 1);
-        if !bytes[line_end..].starts_with(b"\r\n") {
-            return None;
-        }
-        let (mut start, mut end) = (colon + 1, line_end);
-        while start < end && is_blank(bytes[start]) {
-            start += 1;
-        }
-        while start < end && is_blank(bytes[end - 1]) {
-            end -= 1;
-        }
-        found.note(&bytes[at..colon], &bytes[start..end], bytes).ok()?;
-        into.headers.fields.push(Field { name: place(at, colon), value: place(start, end) });
+        let (skipped, value) = trim(value);
+        found.note(name, value, bytes).ok()?;
+        let value_at = at + name_len + 1 + skipped;
+        into.headers.fields.push(Field {
+            name: place(at, at + name_len),
+            value: place(value_at, value_at + value.len()),
+        });
         count += 1;
-        at = line_end + 2;
+        rest = next.strip_prefix(b"\r\n")?;
     }
-    at += 2;
-    if at > settings.limit_header_bytes {
+    let len = bytes.len() - rest.len() + 2;
+    if len > settings.limit_header_bytes {
         return None;
     }
-    found.conclude(Version::Http11, at).ok()
+    found.conclude(Version::Http11, len).ok()
 }
 
-/// What may be around a value.
+/// A value without the blanks around it, and how many are before it.
 #[inline]
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
+fn trim(value: &[u8]) -> (usize, &[u8]) {
+    let (mut rest, mut skipped) = (value, 0);
+    while let [b' ' | b'\t', behind @ ..] = rest {
+        rest = behind;
+        skipped += 1;
+    }
+    while let [before @ .., b' ' | b'\t'] = rest {
+        rest = before;
+    }
+    (skipped, rest)
 }
 
-/// Where the value that begins there ends: at the first control character that is no tab.
+/// How long the value is that begins here: up to the first control character that is no tab.
 #[inline]
-fn value_end(bytes: &[u8], mut at: usize) -> usize {
+fn value_len(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
     loop {
-        let rest = &bytes[at..];
-        let step = match rest.first_chunk() {
-            Some(&eight) => match controls(u64::from_le_bytes(eight)) {
-                0 => {
-                    at += 8;
-                    continue;
-                }
-                found => found.trailing_zeros() as usize / 8,
-            },
-            None => rest.iter().position(u8::is_ascii_control).unwrap_or(rest.len()),
-        };
-        at += step;
-        if bytes.get(at) != Some(&b'\t') {
-            return at;
+        if let Some((&eight, behind)) = rest.split_first_chunk() {
+            let found = controls(u64::from_le_bytes(eight));
+            if found == 0 {
+                rest = behind;
+                continue;
+            }
+            rest = &rest[found.trailing_zeros() as usize / 8..];
+        } else {
+            let end = rest.iter().position(u8::is_ascii_control).unwrap_or(rest.len());
+            rest = &rest[end..];
         }
-        at += 1;
+        match rest {
+            [b'\t', behind @ ..] => rest = behind,
+            _ => return bytes.len() - rest.len(),
+        }
     }
 }
 
@@ -187,7 +189,7 @@ mod tests {
                 text[19] = b'\n';
                 let slow = |&byte: &u8| byte.is_ascii_control() && byte != b'\t';
                 let expected = text.iter().position(slow).unwrap();
-                assert_eq!(value_end(&text, 0), expected, "{byte} at {place}");
+                assert_eq!(value_len(&text), expected, "{byte} at {place}");
             }
         }
     }
