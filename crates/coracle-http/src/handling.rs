@@ -164,7 +164,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let mut head = WriteBuffer::default();
     let now = Loop::current().map(|lp| lp.now());
     let Some(now) = now else { return };
-    let written = shared.write_head(now, &exchange, &response, &mut head);
+    let written = shared.write_head(now, &exchange, &response, response.body().len(), &mut head);
     // Whoever does not ask for them may throw them away, or not know what they are (RFC 9110, 6.5.1).
     let wants_trailers = exchange.owned.headers.has_token("te", "trailers");
     let trailers = response.trailers().filter(|_| wants_trailers).cloned();

@@ -81,16 +81,17 @@ impl Shared {
         self.close(conn);
     }
 
-    /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
+    /// Writes the head of an answer, whose body has `len` bytes if that is known, into `out`: what follows, and whether the connection goes on after it.
     #[inline(always)] // with every answer
     pub(crate) fn write_head(
         &self,
         now: Instant,
         exchange: &Exchange,
         response: &Response,
+        len: Option<u64>,
         out: &mut WriteBuffer,
     ) -> Written {
-        let (site, method, len) = (&self.site, exchange.owned.method, response.body().len());
+        let (site, method) = (&self.site, exchange.owned.method);
         let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
         let modern = exchange.owned.version != Version::Http10;
         let keep_alive = exchange.keep_alive && !unread && !site.stopping.get();
@@ -112,29 +113,44 @@ impl Shared {
     pub(crate) fn respond(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
         self.disarm(conn); // nothing of a body is awaited any more
         let Some(response) = &exchange.response else { return };
+        let body = response.body().as_bytes();
+        let Some(bytes) = body.filter(|bytes| bytes.len() <= JOIN_BYTES) else {
+            return self.respond_apart(conn, exchange);
+        };
+        let now = conn.lp().now();
+        let keep_alive = conn.write_with(|out| {
+            let before = out.len();
+            let len = Some(bytes.len() as u64);
+            let written = self.write_head(now, &exchange, response, len, out);
+            if written.follow != Follow::Nothing {
+                out.push(bytes);
+            }
+            self.count_written(out.len() - before);
+            written.keep_alive
+        });
+        self.site.give_back(exchange);
+        self.end_answer(conn, keep_alive);
+    }
+
+    /// The same of one whose body is not sent from where its head is put together.
+    #[inline(never)]
+    fn respond_apart(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
+        let Some(response) = &exchange.response else { return };
         if let Kind::Upgrade(_) = response.body().0 {
             return self.switch(conn, exchange);
         }
         let now = conn.lp().now();
-        let (keep_alive, is_whole) = conn.write_with(|out| {
+        let written = conn.write_with(|out| {
             let before = out.len();
-            let written = self.write_head(now, &exchange, response, out);
-            let mut is_whole = written.follow == Follow::Nothing;
-            if !is_whole
-                && let Some(bytes) = response.body().as_bytes()
-                && bytes.len() <= JOIN_BYTES
-            {
-                out.push(bytes);
-                is_whole = true;
-            }
+            let written = self.write_head(now, &exchange, response, response.body().len(), out);
             self.count_written(out.len() - before);
-            (written.keep_alive, is_whole)
+            written
         });
-        if is_whole {
+        if written.follow == Follow::Nothing {
             self.site.give_back(exchange);
-            self.end_answer(conn, keep_alive);
+            self.end_answer(conn, written.keep_alive);
         } else {
-            self.send_body(conn, exchange, keep_alive);
+            self.send_body(conn, exchange, written.keep_alive);
         }
     }
 

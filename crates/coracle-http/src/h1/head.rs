@@ -250,15 +250,6 @@ fn examine(
     found.conclude(into.version, bytes.len())
 }
 
-/// Whether it is the name of the field that every request has, in whatever case: a letter is one in lower case, if
-/// only this bit is added.
-#[inline]
-fn is_host(name: &[u8]) -> bool {
-    const LOWER: u32 = u32::from_ne_bytes([0x20; 4]);
-    let name: Result<[u8; 4], _> = name.try_into();
-    name.is_ok_and(|name| u32::from_ne_bytes(name) | LOWER == u32::from_ne_bytes(*b"host"))
-}
-
 /// What the fields that concern the connection say, all of them.
 #[derive(Default)]
 pub(super) struct Found {
@@ -276,18 +267,16 @@ pub(super) struct Found {
 
 impl Found {
     #[inline]
-    pub(super) fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
-        if is_host(name) {
-            self.hosts += 1;
-            return target::check_host(value);
-        }
-        self.note_other(name, value, bytes)
+    pub(super) fn note_host(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        self.hosts += 1;
+        target::check_host(value)
     }
 
     /// Most fields are not for us: their length says so.
     #[inline(never)]
-    fn note_other(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
         match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => self.note_host(value),
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
                 self.expects_continue |= known;

@@ -29,7 +29,7 @@ struct Lead {
 
 impl Leads {
     /// Writes the head of such an answer, whose body has `len` bytes, on a connection that goes on after it.
-    #[inline]
+    #[inline(always)] // with every answer
     pub(crate) fn write_head(
         &self,
         out: &mut WriteBuffer,

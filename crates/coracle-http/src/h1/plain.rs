@@ -17,7 +17,7 @@ const LIMIT_BYTES: usize = u32::MAX as usize;
 
 /// Looks for a plain head at the beginning of `bytes`, and puts it `into` a request that is blank, which it stays
 /// if there is none.
-#[inline]
+#[inline(never)] // it needs all registers
 pub(crate) fn read(bytes: &[u8], settings: &Settings, into: &mut OwnedRequest) -> Option<Facts> {
     let bytes = &bytes[..bytes.len().min(LIMIT_BYTES)];
     let (method, name_len) = method(bytes)?;
@@ -96,17 +96,15 @@ static QUERY: [bool; 256] = {
 };
 
 /// Reads the fields, which begin `at` this place, to the empty line behind them.
-#[inline]
+#[inline(always)]
 fn fields(bytes: &[u8], at: usize, settings: &Settings, into: &mut OwnedRequest) -> Option<Facts> {
     let limit = settings.limit_headers.min(LIMIT_FIELDS);
     let (mut found, mut count) = (Found::default(), 0);
     let mut rest = bytes.get(at..)?;
     while !rest.starts_with(b"\r\n") {
         let at = bytes.len() - rest.len();
-        let name_len = match rest.starts_with(b"Host:") {
-            true => 4, // which all of them have
-            false => span(rest, 0, &TOKEN),
-        };
+        let is_host = rest.starts_with(b"Host:"); // which all of them have
+        let name_len = if is_host { 4 } else { span(rest, 0, &TOKEN) };
         let (name, behind) = rest.split_at_checked(name_len)?;
         let line = behind.strip_prefix(b":")?;
         let (value, next) = line.split_at_checked(value_len(line))?;
@@ -114,7 +112,11 @@ fn fields(bytes: &[u8], at: usize, settings: &Settings, into: &mut OwnedRequest)
             return None;
         }
         let (skipped, value) = trim(value);
-        found.note(name, value, bytes).ok()?;
+        match is_host {
+            true => found.note_host(value),
+            false => found.note(name, value, bytes),
+        }
+        .ok()?;
         let value_at = at + name_len + 1 + skipped;
         into.headers.fields.push(Field {
             name: place(at, at + name_len),
