@@ -36,6 +36,12 @@ pub trait App: 'static {
         Plan::default()
     }
 
+    /// The [`plan`](App::plan) of all requests, if it is the same for all of them: it is not asked for again.
+    #[doc(hidden)]
+    fn plan_of_all(&self) -> Option<Plan> {
+        None
+    }
+
     /// What a client is told whose request the server does not let through to [`call`](App::call): one that
     /// cannot be understood, is too large or comes too slowly, or whose handler has panicked. It is for error
     /// pages and logs, which are [middlewares](crate::middleware::Middleware::refuse); an app that is made of
@@ -74,6 +80,10 @@ where
     fn call(&self, req: &Request<'_>) -> Response {
         self(req).into_response()
     }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        Some(Plan::default())
+    }
 }
 
 impl<A: App + ?Sized> App for Rc<A> {
@@ -83,6 +93,10 @@ impl<A: App + ?Sized> App for Rc<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         (**self).plan(req)
+    }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        (**self).plan_of_all()
     }
 
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
@@ -97,6 +111,10 @@ impl<A: App + ?Sized> App for Arc<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         (**self).plan(req)
+    }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        (**self).plan_of_all()
     }
 
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {

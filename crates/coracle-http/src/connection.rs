@@ -45,7 +45,6 @@ use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
 use smallvec::SmallVec;
 use std::cell::{Cell, OnceCell};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -440,34 +439,18 @@ impl Shared {
         input: &mut Buffer,
         looked: &mut u64,
     ) -> bool {
-        let settings = &self.site.settings;
-        self.requests.set(self.requests.get().saturating_add(1));
-        if self.site.stopping.get() || u64::from(self.requests.get()) >= settings.limit_requests {
+        let requests = self.requests.get().saturating_add(1);
+        self.requests.set(requests);
+        if self.site.stopping.get() || u64::from(requests) >= self.site.settings.limit_requests {
             exchange.keep_alive = false;
         }
-        let refused = handling::refuse_method(exchange.owned.method);
-        if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
-            self.refuse(conn, Some(exchange), refusal);
-            return true;
-        }
-        let plan = {
-            let request = exchange.owned.request();
-            catch_unwind(AssertUnwindSafe(|| self.site.app.plan(&request)))
-        };
-        let planned = match plan {
-            Ok(plan) => exchange.follow(plan, settings.limit_body_bytes),
-            Err(_) => {
-                self.site.stats.count_panic();
-                Err(Refusal::new(Status::INTERNAL_SERVER_ERROR, "the app panicked"))
-            }
-        };
-        if let Err(refusal) = planned {
+        if let Err(refusal) = handling::plan(&self.site, &mut exchange) {
             self.refuse(conn, Some(exchange), refusal);
             return true;
         }
         match exchange.framing {
             Framing::None => self.start(conn, exchange, input, looked),
-            _ if plan.is_ok_and(|plan| plan.streamed && !plan.inline) => {
+            _ if exchange.plan.streamed && !exchange.plan.inline => {
                 self.begin_upload(conn, &exchange, input);
                 self.start(conn, exchange, input, looked)
             }

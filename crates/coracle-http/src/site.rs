@@ -10,7 +10,7 @@ use crate::per_address::PerAddress;
 use crate::stats::Counters;
 use crate::stopping::Stopping;
 use crate::turned_away::TurnedAway;
-use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings, h2};
+use crate::{App, IntoResponse, OwnedRequest, Plan, Refusal, Response, Settings, h2};
 use coracle_coro::Spawner;
 use coracle_loop::Loop;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -25,6 +25,8 @@ const LIMIT_SPARE_EXCHANGES: usize = 64;
 
 pub(crate) struct Site {
     pub(crate) app: Rc<dyn App>,
+    /// That of all requests, if the app has one.
+    pub(crate) plan: Option<Plan>,
     pub(crate) settings: Settings,
     pub(crate) date: Date,
     pub(crate) lengths: Lengths,
@@ -63,6 +65,7 @@ impl Site {
         stats: Arc<Counters>,
     ) -> Site {
         Site {
+            plan: app.plan_of_all(),
             app,
             settings,
             date: Date::new(),

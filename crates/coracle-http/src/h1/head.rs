@@ -378,7 +378,7 @@ impl Found {
     }
 
     /// What follows from all of them, for a head of so many bytes.
-    #[inline]
+    #[inline(always)] // with every request
     pub(super) fn conclude(&self, version: Version, len: usize) -> Result<Facts, Refusal> {
         let modern = version != Version::Http10;
         let (framing, keep_alive) = self.framing(modern)?;

@@ -5,6 +5,7 @@
 //! here nothing is refused, and nothing is taken that the slow way would not take for the same.
 
 use super::head::{Facts, Found, LIMIT_FIELDS};
+use super::target::span;
 use crate::headers::{Field, TOKEN, Text};
 use crate::settings::Settings;
 use crate::{Method, OwnedRequest, Version};
@@ -65,17 +66,6 @@ fn method(bytes: &[u8]) -> Option<(Method, usize)> {
 #[inline]
 fn place(start: usize, end: usize) -> Text {
     Text::At { start: start as u32, len: (end - start) as u32 }
-}
-
-/// Where the bytes of a kind end that begin `at` this place.
-#[inline]
-fn span(bytes: &[u8], mut at: usize, kind: &[bool; 256]) -> usize {
-    while let Some(&byte) = bytes.get(at)
-        && kind[usize::from(byte)]
-    {
-        at += 1;
-    }
-    at
 }
 
 /// The bytes that can be in a path.

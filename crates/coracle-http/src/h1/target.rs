@@ -51,7 +51,7 @@ fn parse_absolute(target: &[u8]) -> Result<Target, Refusal> {
 /// Whether this is a host, and perhaps a port (RFC 3986, 3.2.2), and nothing else.
 #[inline]
 pub(crate) fn check_host(host: &[u8]) -> Result<(), Refusal> {
-    let is_name = !host.is_empty() && host.iter().all(|&byte| NAME[usize::from(byte)]);
+    let is_name = !host.is_empty() && span(host, 0, &NAME) == host.len();
     if is_name { Ok(()) } else { check_any_host(host) }
 }
 
@@ -65,8 +65,7 @@ fn check_any_host(host: &[u8]) -> Result<(), Refusal> {
         address.parse::<std::net::Ipv6Addr>().map_err(|_| WRONG)?;
         end + 1
     } else {
-        let end = host.iter().position(|&byte| !NAME[usize::from(byte)]);
-        end.unwrap_or(host.len())
+        span(host, 0, &NAME)
     };
     match &host[end..] {
         _ if end == 0 => Err(WRONG),
@@ -86,6 +85,17 @@ fn is_port(port: &[u8]) -> bool {
         }
     }
     (1..=5).contains(&port.len())
+}
+
+/// Where the bytes of a kind end that begin `at` this place.
+#[inline]
+pub(super) fn span(bytes: &[u8], mut at: usize, kind: &[bool; 256]) -> usize {
+    while let Some(&byte) = bytes.get(at)
+        && kind[usize::from(byte)]
+    {
+        at += 1;
+    }
+    at
 }
 
 /// The bytes that the name of a host may have.
