@@ -266,17 +266,20 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Notes a host that is a name, and nothing else.
     #[inline]
-    pub(super) fn note_host(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn note_name_of_host(&mut self) {
         self.hosts += 1;
-        target::check_host(value)
     }
 
     /// Most fields are not for us: their length says so.
     #[inline(never)]
     pub(super) fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.note_host(value),
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.hosts += 1;
+                target::check_host(value)
+            }
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
                 self.expects_continue |= known;

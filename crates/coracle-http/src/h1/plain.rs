@@ -5,7 +5,7 @@
 //! here nothing is refused, and nothing is taken that the slow way would not take for the same.
 
 use super::head::{Facts, Found, LIMIT_FIELDS};
-use super::target::span;
+use super::target::{NAME, span};
 use crate::headers::{Field, TOKEN, Text};
 use crate::settings::Settings;
 use crate::{Method, OwnedRequest, Version};
@@ -92,34 +92,50 @@ fn fields(bytes: &[u8], at: usize, settings: &Settings, into: &mut OwnedRequest)
     let (mut found, mut count) = (Found::default(), 0);
     let mut rest = bytes.get(at..)?;
     while !rest.starts_with(b"\r\n") {
-        let at = bytes.len() - rest.len();
-        let is_host = rest.starts_with(b"Host:"); // which all of them have
-        let name_len = if is_host { 4 } else { span(rest, 0, &TOKEN) };
-        let (name, behind) = rest.split_at_checked(name_len)?;
-        let line = behind.strip_prefix(b":")?;
-        let (value, next) = line.split_at_checked(value_len(line))?;
-        if name.is_empty() || count == limit {
+        if count == limit {
             return None;
         }
-        let (skipped, value) = trim(value);
-        match is_host {
-            true => found.note_host(value),
-            false => found.note(name, value, bytes),
-        }
-        .ok()?;
+        let (name_len, skipped, value_len, next) = match host(rest) {
+            Some((len, next)) => {
+                found.note_name_of_host();
+                (4, 1, len, next)
+            }
+            None => {
+                let (name, behind) = rest.split_at_checked(span(rest, 0, &TOKEN))?;
+                let line = behind.strip_prefix(b":")?;
+                let (value, end) = line.split_at_checked(value_len(line))?;
+                let (skipped, value) = trim(value);
+                if name.is_empty() {
+                    return None;
+                }
+                found.note(name, value, bytes).ok()?;
+                (name.len(), skipped, value.len(), end.strip_prefix(b"\r\n")?)
+            }
+        };
+        let at = bytes.len() - rest.len();
         let value_at = at + name_len + 1 + skipped;
         into.headers.fields.push(Field {
             name: place(at, at + name_len),
-            value: place(value_at, value_at + value.len()),
+            value: place(value_at, value_at + value_len),
         });
         count += 1;
-        rest = next.strip_prefix(b"\r\n")?;
+        rest = next;
     }
     let len = bytes.len() - rest.len() + 2;
     if len > settings.limit_header_bytes {
         return None;
     }
     found.conclude(Version::Http11, len).ok()
+}
+
+/// The field that every request has, as most of them write it: how long the name of the host is, and what is behind
+/// its line.
+#[inline(always)]
+fn host(rest: &[u8]) -> Option<(usize, &[u8])> {
+    let line = rest.strip_prefix(b"Host: ")?;
+    let len = span(line, 0, &NAME);
+    let next = line.get(len..)?.strip_prefix(b"\r\n")?;
+    (len > 0).then_some((len, next))
 }
 
 /// A value without the blanks around it, and how many are before it.

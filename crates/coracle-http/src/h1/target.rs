@@ -49,15 +49,7 @@ fn parse_absolute(target: &[u8]) -> Result<Target, Refusal> {
 }
 
 /// Whether this is a host, and perhaps a port (RFC 3986, 3.2.2), and nothing else.
-#[inline]
 pub(crate) fn check_host(host: &[u8]) -> Result<(), Refusal> {
-    let is_name = !host.is_empty() && span(host, 0, &NAME) == host.len();
-    if is_name { Ok(()) } else { check_any_host(host) }
-}
-
-/// The same of one that is not just a name.
-#[inline(never)]
-fn check_any_host(host: &[u8]) -> Result<(), Refusal> {
     const WRONG: Refusal = Refusal::bad("the host is not one");
     let end = if host.first() == Some(&b'[') {
         let end = memchr::memchr(b']', host).ok_or(WRONG)?;
@@ -99,7 +91,7 @@ pub(super) fn span(bytes: &[u8], mut at: usize, kind: &[bool; 256]) -> usize {
 }
 
 /// The bytes that the name of a host may have.
-static NAME: [bool; 256] = {
+pub(super) static NAME: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 256 {
         let other =
