@@ -359,8 +359,8 @@ impl<T: Into<Memory>> From<T> for Payload {
     }
 }
 
-/// Copies a message to where there is as much room. A short one takes two or three moves, which may overlap, and no
-/// call.
+/// Copies a message to where there is as much room. A short one takes two moves or three, which may overlap, and
+/// no call.
 ///
 /// ```
 /// let mut room = [0; 9];

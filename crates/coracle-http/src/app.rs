@@ -175,3 +175,31 @@ impl Plan {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::middleware::{around, catch_panics};
+    use crate::{OwnedRequest, Router, asynchronous, inline, streaming};
+
+    #[test]
+    fn j5_a_plan_of_all_requests_is_that_of_each() {
+        fn answer(_: &Request<'_>) -> &'static str {
+            ""
+        }
+        let apps: [Rc<dyn App>; 7] = [
+            Rc::new(answer),
+            Rc::new(Arc::new(Rc::new(answer))),
+            Rc::new(inline(answer)),
+            Rc::new(streaming(answer)),
+            Rc::new(asynchronous(async |_: &Request<'_>| "")),
+            Rc::new(around(catch_panics, inline(answer))),
+            Rc::new(streaming(inline(answer))),
+        ];
+        for app in apps {
+            let request = OwnedRequest::new("POST", "/a");
+            assert_eq!(app.plan_of_all(), Some(app.plan(&request.request())));
+        }
+        assert_eq!(inline(Router::new(())).plan_of_all(), None); // each of its routes has its own
+    }
+}

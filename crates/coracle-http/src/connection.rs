@@ -382,7 +382,8 @@ impl Shared {
         }
     }
 
-    /// Before the first request: if what has come is for HTTP/2, or may be, whether there is something to go on with.
+    /// Before the first request: `None` if what has come is for HTTP/1. Else whether there is something to go on
+    /// with.
     #[inline(never)]
     fn try_http2(&self, conn: &mut Conn<'_>, unread: &[u8]) -> Option<bool> {
         match self.peer.agreed() {

@@ -89,6 +89,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn t6_a_request_is_told_whose_it_is_whoever_had_it_before() {
+        let mut request = OwnedRequest::blank();
+        for text in
+            ["192.0.2.1:80", "192.0.2.2:81", "[2001:db8::1]:4711", "unix:@name", "192.0.2.3:82"]
+        {
+            let address: Address = text.parse().unwrap();
+            Peer::new(&address).tell(&mut request);
+            assert_eq!(request.peer.to_string(), address.to_string());
+        }
+    }
+
+    #[test]
     fn t6_addresses_are_small_and_whole() {
         assert!(size_of::<Peer>() <= 16);
         for text in ["192.0.2.1:80", "[2001:db8::1]:4711", "unix:/run/coracle", "unix:@name"] {

@@ -81,7 +81,8 @@ impl Shared {
         self.close(conn);
     }
 
-    /// Writes the head of an answer, whose body has `len` bytes if that is known, into `out`: what follows, and whether the connection goes on after it.
+    /// Writes the head of an answer, whose body has `len` bytes if that is known, into `out`: what follows, and
+    /// whether the connection goes on after it.
     #[inline(always)] // with every answer
     pub(crate) fn write_head(
         &self,

@@ -1,4 +1,5 @@
-//! The heads that most answers have, as bytes: of a 200 whose only field is a content type of the program's source.
+//! The heads that most answers have, as bytes: of a 200 whose only field is a content type that is written in the
+//! source of the program.
 //!
 //! ```text
 //!   HTTP/1.1 200 OK ␍␊ content-type: … ␍␊ date: … ␍␊ content-length:  │ 13 ␍␊ ␍␊

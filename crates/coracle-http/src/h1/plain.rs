@@ -128,8 +128,8 @@ fn fields(bytes: &[u8], at: usize, settings: &Settings, into: &mut OwnedRequest)
     found.conclude(Version::Http11, len).ok()
 }
 
-/// The field that every request has, as most of them write it: how long the name of the host is, and what is behind
-/// its line.
+/// The field that every request has, as most write it: how long the name of the host is, and what is behind its
+/// line.
 #[inline(always)]
 fn host(rest: &[u8]) -> Option<(usize, &[u8])> {
     let line = rest.strip_prefix(b"Host: ")?;
@@ -187,6 +187,29 @@ fn controls(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn j3_a_host_is_read_at_once_if_it_is_a_name_and_nothing_else() {
+        assert_eq!(host(b"Host: a.b\r\nx: y"), Some((3, &b"x: y"[..])));
+        for other in [
+            "Host: \r\n",
+            "Host:a\r\n",
+            "Host:  a\r\n",
+            "Host: a \r\n",
+            "Host: a:80\r\n",
+            "Host: a/b\r\n",
+            "Host: [::1]\r\n",
+            "Host: a\n",
+            "Host: a\r",
+            "Host: a",
+            "Host: ",
+            "host: a\r\n",
+            "Hosts: a\r\n",
+            "",
+        ] {
+            assert_eq!(host(other.as_bytes()), None, "{other:?}");
+        }
+    }
 
     #[test]
     fn j3_values_end_at_control_characters_wherever_these_are() {
