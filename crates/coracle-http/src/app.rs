@@ -189,7 +189,7 @@ mod tests {
         }
         let apps: [Rc<dyn App>; 7] = [
             Rc::new(answer),
-            Rc::new(Arc::new(Rc::new(answer))),
+            Rc::new(Rc::new(Arc::new(answer))),
             Rc::new(inline(answer)),
             Rc::new(streaming(answer)),
             Rc::new(asynchronous(async |_: &Request<'_>| "")),
