@@ -47,6 +47,9 @@ struct Arguments {
     /// Count per request of HTTP (`ask`).
     #[arg(long, conflicts_with = "knock")]
     web: bool,
+    /// How many of them are sent at once on each connection.
+    #[arg(long, default_value_t = 1, requires = "web")]
+    pipelined: u32,
     /// Run the load on this core.
     #[arg(long, default_value_t = 1)]
     load_core: usize,
@@ -86,6 +89,9 @@ fn load(arguments: &Arguments) -> Command {
         command.args(["--server", kind.name(), "--warmup", "0", "--batch", "4"]);
     } else {
         command.args(["--connections", &arguments.connections.to_string()]);
+    }
+    if arguments.web {
+        command.args(["--pipelined", &arguments.pipelined.to_string()]);
     }
     if let Some(address) = arguments.serve {
         command.args(["--serve", &address.to_string()]);

@@ -359,7 +359,8 @@ impl<T: Into<Memory>> From<T> for Payload {
     }
 }
 
-/// Copies a message to where there is as much room. A short one takes two moves, which may overlap, and no call.
+/// Copies a message to where there is as much room. A short one takes two moves or three, which may overlap, and
+/// no call.
 ///
 /// ```
 /// let mut room = [0; 9];
@@ -372,7 +373,16 @@ impl<T: Into<Memory>> From<T> for Payload {
 #[inline(always)]
 pub fn copy_short(to: &mut [u8], from: &[u8]) {
     let len = from.len();
-    if (8..=16).contains(&len) {
+    if (1..=3).contains(&len) {
+        assert_eq!(to.len(), len);
+        to[0] = from[0];
+        to[len / 2] = from[len / 2];
+        to[len - 1] = from[len - 1];
+    } else if (4..=7).contains(&len) {
+        assert_eq!(to.len(), len);
+        to[..4].copy_from_slice(&from[..4]);
+        to[len - 4..].copy_from_slice(&from[len - 4..]);
+    } else if (8..=16).contains(&len) {
         assert_eq!(to.len(), len);
         to[..8].copy_from_slice(&from[..8]);
         to[len - 8..].copy_from_slice(&from[len - 8..]);

@@ -36,6 +36,12 @@ pub trait App: 'static {
         Plan::default()
     }
 
+    /// The [`plan`](App::plan) of all requests, if it is the same for all of them: it is not asked for again.
+    #[doc(hidden)]
+    fn plan_of_all(&self) -> Option<Plan> {
+        None
+    }
+
     /// What a client is told whose request the server does not let through to [`call`](App::call): one that
     /// cannot be understood, is too large or comes too slowly, or whose handler has panicked. It is for error
     /// pages and logs, which are [middlewares](crate::middleware::Middleware::refuse); an app that is made of
@@ -74,6 +80,10 @@ where
     fn call(&self, req: &Request<'_>) -> Response {
         self(req).into_response()
     }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        Some(Plan::default())
+    }
 }
 
 impl<A: App + ?Sized> App for Rc<A> {
@@ -83,6 +93,10 @@ impl<A: App + ?Sized> App for Rc<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         (**self).plan(req)
+    }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        (**self).plan_of_all()
     }
 
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
@@ -97,6 +111,10 @@ impl<A: App + ?Sized> App for Arc<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         (**self).plan(req)
+    }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        (**self).plan_of_all()
     }
 
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
@@ -155,5 +173,33 @@ impl Plan {
     pub fn cancel_when_gone(mut self) -> Plan {
         self.cancel = true;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::middleware::{around, catch_panics};
+    use crate::{OwnedRequest, Router, asynchronous, inline, streaming};
+
+    #[test]
+    fn j5_a_plan_of_all_requests_is_that_of_each() {
+        fn answer(_: &Request<'_>) -> &'static str {
+            ""
+        }
+        let apps: [Rc<dyn App>; 7] = [
+            Rc::new(answer),
+            Rc::new(Rc::new(Arc::new(answer))),
+            Rc::new(inline(answer)),
+            Rc::new(streaming(answer)),
+            Rc::new(asynchronous(async |_: &Request<'_>| "")),
+            Rc::new(around(catch_panics, inline(answer))),
+            Rc::new(streaming(inline(answer))),
+        ];
+        for app in apps {
+            let request = OwnedRequest::new("POST", "/a");
+            assert_eq!(app.plan_of_all(), Some(app.plan(&request.request())));
+        }
+        assert_eq!(inline(Router::new(())).plan_of_all(), None); // each of its routes has its own
     }
 }

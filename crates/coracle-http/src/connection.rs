@@ -45,7 +45,6 @@ use coracle_net::{Buffer, Conn, ConnHandle, Protocol, Reason};
 use smallvec::SmallVec;
 use std::cell::{Cell, OnceCell};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -346,24 +345,10 @@ impl Shared {
         looked: &mut u64,
     ) -> bool {
         let unread = input.unread();
-        if self.requests.get() == 0 {
-            match self.peer.agreed() {
-                Agreed::Nothing if unread.starts_with(b"PRI") => {
-                    let begun = unread.len().min(PREFACE.len());
-                    let is_known = self.site.settings.http2.prior_knowledge;
-                    if is_known && unread[..begun] == PREFACE[..begun] {
-                        return match begun == PREFACE.len() {
-                            true => self.become_http2(conn),
-                            false => self.await_head(conn, unread.len()),
-                        };
-                    }
-                }
-                Agreed::Nothing => {}
-                #[cfg(feature = "tls")]
-                Agreed::Http2 => return self.become_http2(conn), // whatever has come
-                #[cfg(feature = "tls")]
-                Agreed::Http1 => {}
-            }
+        if self.requests.get() == 0
+            && let Some(goes_on) = self.try_http2(conn, unread)
+        {
+            return goes_on;
         }
         let seen = self.seen.get() as usize;
         if seen > 0
@@ -394,6 +379,27 @@ impl Shared {
                 self.refuse(conn, Some(exchange), refusal);
                 true
             }
+        }
+    }
+
+    /// Before the first request: `None` if what has come is for HTTP/1. Else whether there is something to go on
+    /// with.
+    #[inline(never)]
+    fn try_http2(&self, conn: &mut Conn<'_>, unread: &[u8]) -> Option<bool> {
+        match self.peer.agreed() {
+            Agreed::Nothing => {
+                let begun = unread.len().min(PREFACE.len());
+                let is_known = self.site.settings.http2.prior_knowledge;
+                let is_it = unread.starts_with(b"PRI") && unread[..begun] == PREFACE[..begun];
+                (is_known && is_it).then(|| match begun == PREFACE.len() {
+                    true => self.become_http2(conn),
+                    false => self.await_head(conn, unread.len()),
+                })
+            }
+            #[cfg(feature = "tls")]
+            Agreed::Http2 => Some(self.become_http2(conn)), // whatever has come
+            #[cfg(feature = "tls")]
+            Agreed::Http1 => None,
         }
     }
 
@@ -434,41 +440,19 @@ impl Shared {
         input: &mut Buffer,
         looked: &mut u64,
     ) -> bool {
-        let settings = &self.site.settings;
-        self.requests.set(self.requests.get().saturating_add(1));
-        if self.site.stopping.get() || u64::from(self.requests.get()) >= settings.limit_requests {
+        let requests = self.requests.get().saturating_add(1);
+        self.requests.set(requests);
+        if self.site.stopping.get() || u64::from(requests) >= self.site.settings.limit_requests {
             exchange.keep_alive = false;
         }
-        let refused = handling::refuse_method(exchange.owned.method);
-        if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
-            self.refuse(conn, Some(exchange), refusal);
-            return true;
-        }
-        let plan = {
-            let request = exchange.owned.request();
-            catch_unwind(AssertUnwindSafe(|| self.site.app.plan(&request)))
-        };
-        let planned = match plan {
-            Ok(plan) => exchange.follow(plan, settings.limit_body_bytes),
-            Err(_) => {
-                self.site.stats.count_panic();
-                Err(Refusal::new(Status::INTERNAL_SERVER_ERROR, "the app panicked"))
-            }
-        };
-        if let Err(refusal) = planned {
+        if let Err(refusal) = handling::plan(&self.site, &mut exchange) {
             self.refuse(conn, Some(exchange), refusal);
             return true;
         }
         match exchange.framing {
             Framing::None => self.start(conn, exchange, input, looked),
-            _ if plan.is_ok_and(|plan| plan.streamed && !plan.inline) => {
-                let upload = Upload::new(&exchange, conn.lp().now());
-                self.with_rare(|rare| rare.upload = Some(upload));
-                // What is there can be read at once; what is missing has its time when the handler has started.
-                self.with_upload(|upload| upload.feed(&self.site, input));
-                if self.facts.is(Fact::Ended) {
-                    self.end_upload();
-                }
+            _ if exchange.plan.streamed && !exchange.plan.inline => {
+                self.begin_upload(conn, &exchange, input);
                 self.start(conn, exchange, input, looked)
             }
             _ => {
@@ -529,6 +513,7 @@ impl Shared {
     // --- Handlers --------------------------------------------------------------------------------------
 
     /// The request is there: has it answered. True if there is something to go on with.
+    #[inline(always)] // with every request
     fn start(
         self: &Rc<Self>,
         conn: &mut Conn<'_>,
@@ -543,6 +528,18 @@ impl Shared {
             self.exchange.set(Some(exchange)); // whoever is at the desk runs it, or leaves it
             return false;
         }
+        self.start_here(conn, exchange, input, looked)
+    }
+
+    /// The same in a callback.
+    #[inline(never)]
+    fn start_here(
+        self: &Rc<Self>,
+        conn: &mut Conn<'_>,
+        exchange: Box<Exchange>,
+        input: &mut Buffer,
+        looked: &mut u64,
+    ) -> bool {
         let mut next = Some(exchange);
         while let Some(exchange) = next {
             if exchange.plan.inline {
@@ -696,6 +693,18 @@ impl Shared {
 
     pub(crate) fn with_upload<T>(&self, f: impl FnOnce(&mut Upload) -> T) -> Option<T> {
         self.if_rare(|rare| rare.upload.as_mut().map(f)).flatten()
+    }
+
+    /// The body of this request is read by its handler. What is there can be read at once; what is missing has its
+    /// time when the handler has started.
+    #[inline(never)]
+    fn begin_upload(&self, conn: &Conn<'_>, exchange: &Exchange, input: &mut Buffer) {
+        let upload = Upload::new(exchange, conn.lp().now());
+        self.with_rare(|rare| rare.upload = Some(upload));
+        self.with_upload(|upload| upload.feed(&self.site, input));
+        if self.facts.is(Fact::Ended) {
+            self.end_upload();
+        }
     }
 
     /// Takes what has come of a body that a handler reads meanwhile.

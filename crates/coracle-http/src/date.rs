@@ -29,6 +29,11 @@ impl Date {
         self.line.get()
     }
 
+    /// Until when the line is true that was last asked for.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until.get()
+    }
+
     /// What is behind the colon.
     pub(crate) fn value(&self, now: Instant) -> HeaderValue {
         let line = self.line(now);

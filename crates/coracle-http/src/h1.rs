@@ -7,6 +7,7 @@
 pub(crate) mod answer;
 pub(crate) mod chunks;
 pub(crate) mod head;
+pub(crate) mod lead;
 pub(crate) mod plain;
 pub(crate) mod reply;
 pub(crate) mod target;

@@ -8,7 +8,7 @@ use crate::h1::Refusal;
 use crate::h1::answer::{Follow, write_chunk_head, write_last_chunk};
 use crate::promise::Promise;
 use crate::site::Site;
-use crate::{BodyWriter, IntoResponse, Method, OwnedRequest, Response, Status, Trailers};
+use crate::{BodyWriter, IntoResponse, Method, OwnedRequest, Plan, Response, Status, Trailers};
 use coracle_loop::Loop;
 use coracle_loop::demux::Backend;
 use coracle_net::{SocketOption, WriteBuffer};
@@ -27,7 +27,7 @@ const PANICKED: Refusal = Refusal::new(Status::INTERNAL_SERVER_ERROR, "");
 
 /// Methods that no app is asked for.
 #[inline]
-pub(crate) fn refuse_method(method: Method) -> Option<Refusal> {
+fn refuse_method(method: Method) -> Option<Refusal> {
     match method {
         Method::Connect => {
             Some(Refusal::new(Status::METHOD_NOT_ALLOWED, "this server is not a proxy"))
@@ -39,7 +39,7 @@ pub(crate) fn refuse_method(method: Method) -> Option<Refusal> {
 
 /// Hosts that somebody else is asked for, by TLS.
 #[inline]
-pub(crate) fn refuse_host(request: &OwnedRequest) -> Option<Refusal> {
+fn refuse_host(request: &OwnedRequest) -> Option<Refusal> {
     #[cfg(feature = "tls")]
     if let Some(session) = &request.session
         && let Some(host) = request.request().host()
@@ -50,6 +50,29 @@ pub(crate) fn refuse_host(request: &OwnedRequest) -> Option<Refusal> {
     }
     let _ = request;
     None
+}
+
+/// Decides how a request is treated whose head is there, and refuses one that no app is asked for.
+#[inline]
+pub(crate) fn plan(site: &Site, exchange: &mut Exchange) -> Result<(), Refusal> {
+    let refused = refuse_method(exchange.owned.method);
+    if let Some(refusal) = refused.or_else(|| refuse_host(&exchange.owned)) {
+        return Err(refusal);
+    }
+    let plan = match site.plan {
+        Some(plan) => plan,
+        None => ask_for_plan(site, &exchange.owned)?,
+    };
+    exchange.follow(plan, site.settings.limit_body_bytes)
+}
+
+#[inline(never)]
+fn ask_for_plan(site: &Site, owned: &OwnedRequest) -> Result<Plan, Refusal> {
+    let request = owned.request();
+    catch_unwind(AssertUnwindSafe(|| site.app.plan(&request))).map_err(|_| {
+        site.stats.count_panic();
+        Refusal::new(Status::INTERNAL_SERVER_ERROR, "the app panicked")
+    })
 }
 
 /// What the coroutine of a request does.
@@ -164,7 +187,7 @@ pub(crate) fn stream(shared: &Rc<Shared>, mut exchange: Box<Exchange>) {
     let mut head = WriteBuffer::default();
     let now = Loop::current().map(|lp| lp.now());
     let Some(now) = now else { return };
-    let written = shared.write_head(now, &exchange, &response, &mut head);
+    let written = shared.write_head(now, &exchange, &response, response.body().len(), &mut head);
     // Whoever does not ask for them may throw them away, or not know what they are (RFC 9110, 6.5.1).
     let wants_trailers = exchange.owned.headers.has_token("te", "trailers");
     let trailers = response.trailers().filter(|_| wants_trailers).cloned();

@@ -270,7 +270,7 @@ pub(crate) fn is_token(byte: u8) -> bool {
 }
 
 /// The same of all bytes.
-static TOKEN: [bool; 256] = {
+pub(crate) static TOKEN: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 256 {
         let other = matches!(byte as u8, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+')

@@ -43,7 +43,11 @@ impl Peer {
     /// Tells a request whose it is.
     #[inline(always)] // with every request
     pub(crate) fn tell(&self, request: &mut OwnedRequest) {
-        request.peer = self.address();
+        match (self, &mut request.peer) {
+            // Mostly so: there is nothing to be dropped.
+            (Peer::V4(address), Address::Ip(SocketAddr::V4(place))) => *place = *address,
+            _ => request.peer = self.address(),
+        }
         #[cfg(feature = "tls")]
         if request.session.is_some() || self.session().is_some() {
             request.session = self.session().cloned();
@@ -83,6 +87,18 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn t6_a_request_is_told_whose_it_is_whoever_had_it_before() {
+        let mut request = OwnedRequest::blank();
+        for text in
+            ["192.0.2.1:80", "192.0.2.2:81", "[2001:db8::1]:4711", "unix:@name", "192.0.2.3:82"]
+        {
+            let address: Address = text.parse().unwrap();
+            Peer::new(&address).tell(&mut request);
+            assert_eq!(request.peer.to_string(), address.to_string());
+        }
+    }
 
     #[test]
     fn t6_addresses_are_small_and_whole() {

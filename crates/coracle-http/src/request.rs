@@ -31,7 +31,8 @@ use std::rc::Rc;
 pub struct Request<'a> {
     owned: &'a OwnedRequest,
     segments: OnceCell<SmallVec<[&'a str; 8]>>,
-    locals: RefCell<Vec<Rc<dyn Any>>>,
+    /// Mostly none, so that there is nothing to be dropped.
+    locals: RefCell<Option<Vec<Rc<dyn Any>>>>,
     pub(crate) matched: OnceCell<Matched<'a>>,
     /// How many segments of the path are the business of whoever has mounted the app.
     above: Cell<usize>,
@@ -266,13 +267,13 @@ impl<'a> Request<'a> {
     /// ```
     pub fn set_local<T: 'static>(&self, value: T) {
         let mut locals = self.locals.borrow_mut();
-        locals.push(Rc::new(value));
+        locals.get_or_insert_default().push(Rc::new(value));
     }
 
     /// What was [left](Request::set_local) with the request.
     pub fn local<T: 'static>(&self) -> Option<Rc<T>> {
         let locals = self.locals.borrow();
-        locals.iter().rev().find_map(|local| Rc::clone(local).downcast().ok())
+        locals.iter().flatten().rev().find_map(|local| Rc::clone(local).downcast().ok())
     }
 
     /// A copy that can be kept.

@@ -1,6 +1,7 @@
 //! What a handler answers.
 
 use crate::body::Kind;
+use crate::headers::{Field, Text};
 use crate::per_address::{Seat, Seated};
 use crate::{Body, Headers, Status, Trailers};
 use coracle_net::{Conn, Protocol};
@@ -64,6 +65,18 @@ impl Response {
         Response::new(Status::SWITCHING_PROTOCOLS)
             .with_body(Body(Kind::Upgrade(Box::new(switch))))
             .with_header("upgrade", name)
+    }
+
+    /// Its content type, if that is of the program's source and there is nothing else to be said of a 200.
+    #[inline]
+    pub(crate) fn only_type(&self) -> Option<&'static str> {
+        match (self.status, self.headers.fields.as_slice()) {
+            (
+                Status::OK,
+                [Field { name: Text::Static("content-type"), value: Text::Static(value) }],
+            ) => Some(value),
+            _ => None,
+        }
     }
 
     /// What came of it.

@@ -4,12 +4,13 @@ use crate::connection::Desk;
 use crate::content_length::Lengths;
 use crate::date::Date;
 use crate::exchange::Exchange;
+use crate::h1::lead::Leads;
 use crate::idle::Idle;
 use crate::per_address::PerAddress;
 use crate::stats::Counters;
 use crate::stopping::Stopping;
 use crate::turned_away::TurnedAway;
-use crate::{App, IntoResponse, OwnedRequest, Refusal, Response, Settings, h2};
+use crate::{App, IntoResponse, OwnedRequest, Plan, Refusal, Response, Settings, h2};
 use coracle_coro::Spawner;
 use coracle_loop::Loop;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -24,9 +25,12 @@ const LIMIT_SPARE_EXCHANGES: usize = 64;
 
 pub(crate) struct Site {
     pub(crate) app: Rc<dyn App>,
+    /// That of all requests, if the app has one.
+    pub(crate) plan: Option<Plan>,
     pub(crate) settings: Settings,
     pub(crate) date: Date,
     pub(crate) lengths: Lengths,
+    pub(crate) leads: Leads,
     /// Memory for HTTP/2.
     pub(crate) memory: h2::Memory,
     pub(crate) budget: Arc<Budget>,
@@ -46,7 +50,9 @@ pub(crate) struct Site {
     latest: Cell<(Option<Instant>, u64)>,
     /// What the callback that runs has left to a coroutine.
     pub(crate) desk: Cell<Option<Box<Desk>>>,
-    /// In boxes, so that they need not be moved.
+    /// The exchange that was given back last, mostly for the next request.
+    latest_exchange: Cell<Option<Box<Exchange>>>,
+    /// The others. In boxes, so that they need not be moved.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Exchange>>>,
 }
@@ -59,10 +65,12 @@ impl Site {
         stats: Arc<Counters>,
     ) -> Site {
         Site {
+            plan: app.plan_of_all(),
             app,
             settings,
             date: Date::new(),
             lengths: Lengths::default(),
+            leads: Leads::default(),
             memory: h2::Memory::default(),
             budget,
             stats,
@@ -74,6 +82,7 @@ impl Site {
             epoch: OnceCell::new(),
             latest: Cell::new((None, 0)),
             desk: Cell::default(),
+            latest_exchange: Cell::default(),
             spare: RefCell::default(),
         }
     }
@@ -125,12 +134,24 @@ impl Site {
 
     #[inline]
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {
+        self.latest_exchange.take().unwrap_or_else(|| self.take_spare())
+    }
+
+    #[inline(never)]
+    fn take_spare(&self) -> Box<Exchange> {
         self.spare.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
     }
 
     #[inline]
     pub(crate) fn give_back(&self, mut exchange: Box<Exchange>) {
         exchange.recycle();
+        if let Some(former) = self.latest_exchange.replace(Some(exchange)) {
+            self.give_back_spare(former);
+        }
+    }
+
+    #[inline(never)]
+    fn give_back_spare(&self, exchange: Box<Exchange>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < LIMIT_SPARE_EXCHANGES {
             spare.push(exchange);

@@ -44,6 +44,10 @@ where
             Err(error) => error.into_response(),
         }
     }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        Some(Plan::default())
+    }
 }
 
 impl<F, R> fmt::Debug for Asynchronous<F, R> {
@@ -78,6 +82,10 @@ impl<A: App> App for Inline<A> {
         self.0.plan(req).inline()
     }
 
+    fn plan_of_all(&self) -> Option<Plan> {
+        self.0.plan_of_all().map(Plan::inline)
+    }
+
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
         self.0.refuse(req, refusal)
     }
@@ -110,6 +118,10 @@ impl<A: App> App for Streaming<A> {
 
     fn plan(&self, req: &Request<'_>) -> Plan {
         self.0.plan(req).streamed()
+    }
+
+    fn plan_of_all(&self) -> Option<Plan> {
+        self.0.plan_of_all().map(Plan::streamed)
     }
 
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {

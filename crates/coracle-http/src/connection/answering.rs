@@ -5,10 +5,10 @@ use super::{Phase, Shared};
 use crate::body::Kind;
 use crate::exchange::Exchange;
 use crate::h1::Refusal;
-use crate::h1::answer::{self, Context, Follow};
+use crate::h1::answer::{self, Context, Follow, Written};
 use crate::idle::Wait;
 use crate::shared_file::SharedFile;
-use crate::{IntoResponse, Response, Status, Version};
+use crate::{IntoResponse, Method, Response, Status, Version};
 use bytes::Bytes;
 use coracle_net::{Conn, Packet, WriteBuffer};
 use std::rc::Rc;
@@ -81,54 +81,77 @@ impl Shared {
         self.close(conn);
     }
 
-    /// Writes the head of an answer into `out`: what follows, and whether the connection goes on after it.
+    /// Writes the head of an answer, whose body has `len` bytes if that is known, into `out`: what follows, and
+    /// whether the connection goes on after it.
     #[inline(always)] // with every answer
     pub(crate) fn write_head(
         &self,
         now: Instant,
         exchange: &Exchange,
         response: &Response,
+        len: Option<u64>,
         out: &mut WriteBuffer,
-    ) -> answer::Written {
-        let date = self.site.date.line(now);
+    ) -> Written {
+        let (site, method) = (&self.site, exchange.owned.method);
         let unread = self.with_upload(|upload| !upload.is_over()).unwrap_or(false);
-        let context = Context {
-            method: exchange.owned.method,
-            modern: exchange.owned.version != Version::Http10,
-            keep_alive: exchange.keep_alive && !unread && !self.site.stopping.get(),
-            date: &date,
-        };
-        let (status, headers) = (response.status(), response.headers());
-        answer::write_head(out, &context, status, headers, response.body().len())
+        let modern = exchange.owned.version != Version::Http10;
+        let keep_alive = exchange.keep_alive && !unread && !site.stopping.get();
+        if let Some(content_type) = response.only_type()
+            && let Some(len) = len
+            && keep_alive
+            && modern
+            && method != Method::Head
+        {
+            site.leads.write_head(out, &site.date, now, content_type, len);
+            return Written { follow: Follow::Plain, keep_alive };
+        }
+        let date = site.date.line(now);
+        let context = Context { method, modern, keep_alive, date: &date };
+        answer::write_head(out, &context, response.status(), response.headers(), len)
     }
 
     /// Sends the answer of an exchange, whose body is there.
     pub(crate) fn respond(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
         self.disarm(conn); // nothing of a body is awaited any more
         let Some(response) = &exchange.response else { return };
+        let body = response.body().as_bytes();
+        let Some(bytes) = body.filter(|bytes| bytes.len() <= JOIN_BYTES) else {
+            return self.respond_apart(conn, exchange);
+        };
+        let now = conn.lp().now();
+        let keep_alive = conn.write_with(|out| {
+            let before = out.len();
+            let len = Some(bytes.len() as u64);
+            let written = self.write_head(now, &exchange, response, len, out);
+            if written.follow != Follow::Nothing {
+                out.push(bytes);
+            }
+            self.count_written(out.len() - before);
+            written.keep_alive
+        });
+        self.site.give_back(exchange);
+        self.end_answer(conn, keep_alive);
+    }
+
+    /// The same of one whose body is not sent from where its head is put together.
+    #[inline(never)]
+    fn respond_apart(self: &Rc<Self>, conn: &mut Conn<'_>, exchange: Box<Exchange>) {
+        let Some(response) = &exchange.response else { return };
         if let Kind::Upgrade(_) = response.body().0 {
             return self.switch(conn, exchange);
         }
         let now = conn.lp().now();
-        let (keep_alive, is_whole) = conn.write_with(|out| {
+        let written = conn.write_with(|out| {
             let before = out.len();
-            let written = self.write_head(now, &exchange, response, out);
-            let mut is_whole = written.follow == Follow::Nothing;
-            if !is_whole
-                && let Some(bytes) = response.body().as_bytes()
-                && bytes.len() <= JOIN_BYTES
-            {
-                out.push(bytes);
-                is_whole = true;
-            }
+            let written = self.write_head(now, &exchange, response, response.body().len(), out);
             self.count_written(out.len() - before);
-            (written.keep_alive, is_whole)
+            written
         });
-        if is_whole {
+        if written.follow == Follow::Nothing {
             self.site.give_back(exchange);
-            self.answered(conn, keep_alive);
+            self.end_answer(conn, written.keep_alive);
         } else {
-            self.send_body(conn, exchange, keep_alive);
+            self.send_body(conn, exchange, written.keep_alive);
         }
     }
 
@@ -247,9 +270,14 @@ impl Shared {
     }
 
     /// The answer is written, in a callback that goes on with what has come.
-    #[inline]
     pub(crate) fn answered(&self, conn: &mut Conn<'_>, keep_alive: bool) {
         self.disarm(conn);
+        self.end_answer(conn, keep_alive);
+    }
+
+    /// The same, if nothing is awaited on this connection any more.
+    #[inline(always)] // with every answer
+    fn end_answer(&self, conn: &mut Conn<'_>, keep_alive: bool) {
         if let Some(rare) = self.rare.take() {
             if let Some(total) = rare.total.clone() {
                 conn.write_then(Bytes::new(), move |_| {

@@ -266,8 +266,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Most fields are not for us: their length says so.
+    /// Notes a host that is a name, and nothing else.
     #[inline]
+    pub(super) fn note_name_of_host(&mut self) {
+        self.hosts += 1;
+    }
+
+    /// Most fields are not for us: their length says so.
+    #[inline(never)]
     pub(super) fn note(&mut self, name: &[u8], value: &[u8], bytes: &[u8]) -> Result<(), Refusal> {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
@@ -375,7 +381,7 @@ impl Found {
     }
 
     /// What follows from all of them, for a head of so many bytes.
-    #[inline]
+    #[inline(always)] // with every request
     pub(super) fn conclude(&self, version: Version, len: usize) -> Result<Facts, Refusal> {
         let modern = version != Version::Http10;
         let (framing, keep_alive) = self.framing(modern)?;

@@ -5,22 +5,27 @@
 //! here nothing is refused, and nothing is taken that the slow way would not take for the same.
 
 use super::head::{Facts, Found, LIMIT_FIELDS};
-use crate::headers::{Field, Text, is_token};
+use super::target::{NAME, span};
+use crate::headers::{Field, TOKEN, Text};
 use crate::settings::Settings;
 use crate::{Method, OwnedRequest, Version};
 
 /// What is behind the target.
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
+/// What is behind this is not looked at, so that each place in a head is a number of 32 bits.
+const LIMIT_BYTES: usize = u32::MAX as usize;
+
 /// Looks for a plain head at the beginning of `bytes`, and puts it `into` a request that is blank, which it stays
 /// if there is none.
-#[inline]
+#[inline(never)] // it needs all registers
 pub(crate) fn read(bytes: &[u8], settings: &Settings, into: &mut OwnedRequest) -> Option<Facts> {
+    let bytes = &bytes[..bytes.len().min(LIMIT_BYTES)];
     let (method, name_len) = method(bytes)?;
     let target_at = name_len + 1;
-    let path_end = target_at + path_len(&bytes[target_at..]);
+    let path_end = span(bytes, target_at, &PATH);
     let target_end = match bytes.get(path_end) {
-        Some(b'?') => path_end + query_len(&bytes[path_end..]),
+        Some(b'?') => span(bytes, path_end, &QUERY),
         _ => path_end,
     };
     if bytes.get(target_at) != Some(&b'/')
@@ -36,10 +41,10 @@ pub(crate) fn read(bytes: &[u8], settings: &Settings, into: &mut OwnedRequest) -
     };
     into.headers.text.extend_from_slice(&bytes[..facts.len]);
     into.method = method;
-    into.method_name = Text::between(0, name_len);
+    into.method_name = place(0, name_len);
     into.version = Version::Http11;
-    into.path = Text::between(target_at, path_end);
-    into.query = (path_end < target_end).then(|| Text::between(path_end + 1, target_end));
+    into.path = place(target_at, path_end);
+    into.query = (path_end < target_end).then(|| place(path_end + 1, target_end));
     into.host = None;
     Some(facts)
 }
@@ -57,77 +62,116 @@ fn method(bytes: &[u8]) -> Option<(Method, usize)> {
     }
 }
 
-/// How many of the first bytes can be in a path.
+/// A place within the first [`LIMIT_BYTES`].
 #[inline]
-fn path_len(bytes: &[u8]) -> usize {
-    let is_in = |byte: u8| byte.is_ascii_graphic() && byte != b'#' && byte != b'?';
-    bytes.iter().position(|&byte| !is_in(byte)).unwrap_or(bytes.len())
+fn place(start: usize, end: usize) -> Text {
+    Text::At { start: start as u32, len: (end - start) as u32 }
 }
 
-/// How many of the first bytes can be in a query.
-#[inline]
-fn query_len(bytes: &[u8]) -> usize {
-    let is_in = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
-    bytes.iter().position(|&byte| !is_in(byte)).unwrap_or(bytes.len())
-}
+/// The bytes that can be in a path.
+static PATH: [bool; 256] = {
+    let mut table = QUERY;
+    table[b'?' as usize] = false;
+    table
+};
+
+/// The bytes that can be in a query.
+static QUERY: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_graphic() && byte as u8 != b'#';
+        byte += 1;
+    }
+    table
+};
 
 /// Reads the fields, which begin `at` this place, to the empty line behind them.
-#[inline]
-fn fields(
-    bytes: &[u8],
-    mut at: usize,
-    settings: &Settings,
-    into: &mut OwnedRequest,
-) -> Option<Facts> {
+#[inline(always)]
+fn fields(bytes: &[u8], at: usize, settings: &Settings, into: &mut OwnedRequest) -> Option<Facts> {
     let limit = settings.limit_headers.min(LIMIT_FIELDS);
-    let mut found = Found::default();
-    while !bytes[at..].starts_with(b"\r\n") {
-        let name_len = bytes[at..].iter().position(|&byte| !is_token(byte))?;
-        let colon = at + name_len;
-        if name_len == 0 || bytes[colon] != b':' || into.headers.fields.len() == limit {
+    let (mut found, mut count) = (Found::default(), 0);
+    let mut rest = bytes.get(at..)?;
+    while !rest.starts_with(b"\r\n") {
+        if count == limit {
             return None;
         }
-        let end = value_end(bytes, colon + 1);
-        if !bytes[end..].starts_with(b"\r\n") {
-            return None;
-        }
-        let value = bytes[colon + 1..end].trim_ascii_start();
-        let value_at = end - value.len();
-        let value = value.trim_ascii_end();
-        found.note(&bytes[at..colon], value, bytes).ok()?;
+        let (name_len, skipped, value_len, next) = match host(rest) {
+            Some((len, next)) => {
+                found.note_name_of_host();
+                (4, 1, len, next)
+            }
+            None => {
+                let (name, behind) = rest.split_at_checked(span(rest, 0, &TOKEN))?;
+                let line = behind.strip_prefix(b":")?;
+                let (value, end) = line.split_at_checked(value_len(line))?;
+                let (skipped, value) = trim(value);
+                if name.is_empty() {
+                    return None;
+                }
+                found.note(name, value, bytes).ok()?;
+                (name.len(), skipped, value.len(), end.strip_prefix(b"\r\n")?)
+            }
+        };
+        let at = bytes.len() - rest.len();
+        let value_at = at + name_len + 1 + skipped;
         into.headers.fields.push(Field {
-            name: Text::between(at, colon),
-            value: Text::between(value_at, value_at + value.len()),
+            name: place(at, at + name_len),
+            value: place(value_at, value_at + value_len),
         });
-        at = end + 2;
+        count += 1;
+        rest = next;
     }
-    at += 2;
-    if at > settings.limit_header_bytes {
+    let len = bytes.len() - rest.len() + 2;
+    if len > settings.limit_header_bytes {
         return None;
     }
-    found.conclude(Version::Http11, at).ok()
+    found.conclude(Version::Http11, len).ok()
 }
 
-/// Where the value that begins there ends: at the first control character that is no tab.
+/// The field that every request has, as most write it: how long the name of the host is, and what is behind its
+/// line.
+#[inline(always)]
+fn host(rest: &[u8]) -> Option<(usize, &[u8])> {
+    let line = rest.strip_prefix(b"Host: ")?;
+    let len = span(line, 0, &NAME);
+    let next = line.get(len..)?.strip_prefix(b"\r\n")?;
+    (len > 0).then_some((len, next))
+}
+
+/// A value without the blanks around it, and how many are before it.
 #[inline]
-fn value_end(bytes: &[u8], mut at: usize) -> usize {
+fn trim(value: &[u8]) -> (usize, &[u8]) {
+    let (mut rest, mut skipped) = (value, 0);
+    while let [b' ' | b'\t', behind @ ..] = rest {
+        rest = behind;
+        skipped += 1;
+    }
+    while let [before @ .., b' ' | b'\t'] = rest {
+        rest = before;
+    }
+    (skipped, rest)
+}
+
+/// How long the value is that begins here: up to the first control character that is no tab.
+#[inline]
+fn value_len(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
     loop {
-        let rest = &bytes[at..];
-        let step = match rest.first_chunk() {
-            Some(&eight) => match controls(u64::from_le_bytes(eight)) {
-                0 => {
-                    at += 8;
-                    continue;
-                }
-                found => found.trailing_zeros() as usize / 8,
-            },
-            None => rest.iter().position(u8::is_ascii_control).unwrap_or(rest.len()),
-        };
-        at += step;
-        if bytes.get(at) != Some(&b'\t') {
-            return at;
+        if let Some((&eight, behind)) = rest.split_first_chunk() {
+            let found = controls(u64::from_le_bytes(eight));
+            if found == 0 {
+                rest = behind;
+                continue;
+            }
+            rest = &rest[found.trailing_zeros() as usize / 8..];
+        } else {
+            let end = rest.iter().position(u8::is_ascii_control).unwrap_or(rest.len());
+            rest = &rest[end..];
         }
-        at += 1;
+        match rest {
+            [b'\t', behind @ ..] => rest = behind,
+            _ => return bytes.len() - rest.len(),
+        }
     }
 }
 
@@ -145,6 +189,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn j3_a_host_is_read_at_once_if_it_is_a_name_and_nothing_else() {
+        assert_eq!(host(b"Host: a.b\r\nx: y"), Some((3, &b"x: y"[..])));
+        for other in [
+            "Host: \r\n",
+            "Host:a\r\n",
+            "Host:  a\r\n",
+            "Host: a \r\n",
+            "Host: a:80\r\n",
+            "Host: a/b\r\n",
+            "Host: [::1]\r\n",
+            "Host: a\n",
+            "Host: a\r",
+            "Host: a",
+            "Host: ",
+            "host: a\r\n",
+            "Hosts: a\r\n",
+            "",
+        ] {
+            assert_eq!(host(other.as_bytes()), None, "{other:?}");
+        }
+    }
+
+    #[test]
     fn j3_values_end_at_control_characters_wherever_these_are() {
         for byte in 0..=255u8 {
             for place in 0..20 {
@@ -153,7 +220,7 @@ mod tests {
                 text[19] = b'\n';
                 let slow = |&byte: &u8| byte.is_ascii_control() && byte != b'\t';
                 let expected = text.iter().position(slow).unwrap();
-                assert_eq!(value_end(&text, 0), expected, "{byte} at {place}");
+                assert_eq!(value_len(&text), expected, "{byte} at {place}");
             }
         }
     }

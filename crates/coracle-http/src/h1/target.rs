@@ -57,8 +57,7 @@ pub(crate) fn check_host(host: &[u8]) -> Result<(), Refusal> {
         address.parse::<std::net::Ipv6Addr>().map_err(|_| WRONG)?;
         end + 1
     } else {
-        let end = host.iter().position(|&byte| !NAME[usize::from(byte)]);
-        end.unwrap_or(host.len())
+        span(host, 0, &NAME)
     };
     match &host[end..] {
         _ if end == 0 => Err(WRONG),
@@ -80,8 +79,19 @@ fn is_port(port: &[u8]) -> bool {
     (1..=5).contains(&port.len())
 }
 
+/// Where the bytes of a kind end that begin `at` this place.
+#[inline]
+pub(super) fn span(bytes: &[u8], mut at: usize, kind: &[bool; 256]) -> usize {
+    while let Some(&byte) = bytes.get(at)
+        && kind[usize::from(byte)]
+    {
+        at += 1;
+    }
+    at
+}
+
 /// The bytes that the name of a host may have.
-static NAME: [bool; 256] = {
+pub(super) static NAME: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 256 {
         let other =

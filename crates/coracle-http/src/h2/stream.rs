@@ -220,7 +220,7 @@ impl Stream {
         });
         let planned = facts.and_then(|facts| {
             exchange.begin(&facts);
-            stream.plan(&mut exchange)
+            handling::plan(&stream.conn.site, &mut exchange)
         });
         match planned {
             Err(refusal) => stream.refuse(exchange, refusal),
@@ -242,25 +242,6 @@ impl Stream {
         }
         if !stream.is_over() {
             conn.enter(&stream);
-        }
-    }
-
-    fn plan(&self, exchange: &mut Exchange) -> Result<(), Refusal> {
-        let refused = handling::refuse_method(exchange.owned.method);
-        if let Some(refusal) = refused.or_else(|| handling::refuse_host(&exchange.owned)) {
-            return Err(refusal);
-        }
-        let site = &self.conn.site;
-        let plan = {
-            let request = exchange.owned.request();
-            catch_unwind(AssertUnwindSafe(|| site.app.plan(&request)))
-        };
-        match plan {
-            Ok(plan) => exchange.follow(plan, site.settings.limit_body_bytes),
-            Err(_) => {
-                site.stats.count_panic();
-                Err(Refusal::new(Status::INTERNAL_SERVER_ERROR, "the app panicked"))
-            }
         }
     }
 

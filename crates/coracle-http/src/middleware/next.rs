@@ -125,6 +125,10 @@ impl<M: Middleware, A: App> App for Around<M, A> {
         self.app.plan(req)
     }
 
+    fn plan_of_all(&self) -> Option<Plan> {
+        self.app.plan_of_all()
+    }
+
     fn refuse(&self, req: &Request<'_>, refusal: &Refusal) -> Response {
         let app = |req: &Request<'_>| self.app.refuse(req, refusal);
         self.middleware.refuse(req, Next::refusing(&[], &app))
