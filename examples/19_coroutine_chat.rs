@@ -64,7 +64,7 @@ fn chat(stream: &TcpStream, room: &Room) -> io::Result<()> {
     room.tell(name, format!("{name} has come\n"));
 
     let reading = || {
-        let mut input = stream.try_clone()?.read_ahead(); // a reader of lines that holds nothing while it waits
+        let mut input = stream.try_clone()?.read_ahead(); // as a `BufReader`, for less memory
         let mut line = Vec::new();
         while Read::by_ref(&mut input).take(LIMIT_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
             match line.trim_ascii_end() {

@@ -79,6 +79,7 @@ impl Due {
 
     /// How many were not told.
     pub(crate) fn in_flight(&self) -> usize {
+        debug_assert_eq!(self.untold, self.sends.len() + self.landed.len() + self.ended.len());
         self.untold
     }
 

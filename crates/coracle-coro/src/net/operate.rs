@@ -75,6 +75,17 @@ pub(super) fn with_caller<R>(act: impl FnOnce(Caller<'_>) -> io::Result<R>) -> i
     })
 }
 
+/// The same for who finishes what is over in a moment, cancelled or not.
+pub(super) fn with_finishing_caller<R>(
+    act: impl FnOnce(Caller<'_>) -> io::Result<R>,
+) -> io::Result<R> {
+    current::with(|frame| {
+        let Some(frame) = frame else { return Err(refuse()) };
+        frame.assert_may_park();
+        if thread::panicking() { Err(refuse_cancelled()) } else { act(Caller { frame }) }
+    })
+}
+
 /// Nobody can wait here.
 #[cold]
 fn refuse() -> io::Error {
@@ -449,6 +460,11 @@ impl Socket {
         limit: Option<Instant>,
     ) -> io::Result<()> {
         self.take_turn(caller, READING, limit).map(Turn::keep)
+    }
+
+    /// What whoever has kept that turn has in flight: a close asks for its end.
+    pub(super) fn note_reading(&self, token: Option<Token>) {
+        self.landing(READING).token.set(token);
     }
 
     /// Whether nothing stands against an operation on one of its lanes: it is open, the caller is of its loop, and

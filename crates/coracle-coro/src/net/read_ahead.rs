@@ -13,16 +13,16 @@
 //! bytes may be here that nobody has read: they go along when the stream is [given away](ReadAhead::into_parts).
 
 use crate::cancelled::is_cancelled;
-use crate::net::operate::{Bell, Caller, with_caller};
+use crate::hold::Hold;
+use crate::net::operate::{Bell, Caller, with_caller, with_finishing_caller};
 use crate::net::socket::Socket;
-use crate::waits_for::WaitsFor;
 use coracle_loop::demux::{Completion, Lent, Operation, Outcome, Submitted, Token};
 use coracle_loop::{Complete, Loop};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 /// How many bytes may be kept; then receiving pauses. What the kernel has received by then is kept as well.
@@ -35,9 +35,10 @@ const KEEP_BYTES: usize = 4 * 1024;
 /// [`TcpStream::read_ahead`](crate::net::TcpStream::read_ahead) and
 /// [`UnixStream::read_ahead`](crate::net::UnixStream::read_ahead).
 ///
-/// It is what `BufReader` is elsewhere, for less: while it waits it holds no buffer, and each message costs less
-/// than by a plain read, most of all on io_uring. From its first read on the loop receives whatever comes, and
-/// keeps up to 64 KiB, and what was on its way, for who reads next.
+/// It is what `BufReader` is elsewhere, for less: it has no buffer to read into, for what comes while somebody waits
+/// goes where it is wanted, and each message costs less than by a plain read, most of all on io_uring. From its
+/// first read on the loop receives whatever comes, and keeps up to 64 KiB, and what was on its way, for who reads
+/// next.
 ///
 /// ```
 /// use coracle_coro::net::UnixStream;
@@ -55,10 +56,12 @@ const KEEP_BYTES: usize = 4 * 1024;
 /// ```
 ///
 /// # Others who read
-/// The bytes of a stream are read ahead for one: as long as this is there, others who read the same stream wait in
-/// line. What was received and not read is lost when it is dropped;
-/// [`into_parts`](ReadAhead::into_parts) gives it back. An arm of a [`select!`](crate::select!) that waits until
-/// the [stream](ReadAhead::stream) is readable knows nothing of bytes that are [here](ReadAhead::buffer) already.
+/// The bytes of a stream are read ahead for one: from its first read on, and as long as this is there, others who
+/// read the same stream wait in line, also through [`stream`](ReadAhead::stream). What was received and not read is
+/// lost when it is dropped; [`into_parts`](ReadAhead::into_parts) gives it back. An arm of a
+/// [`select!`](crate::select!) that waits until the stream is readable knows nothing of bytes that are
+/// [here](ReadAhead::buffer) already. And a loop that receives ahead has something that may happen: a deadlock is
+/// not noticed there, even if nobody reads.
 pub struct ReadAhead<S> {
     stream: S,
     /// What is being read, from `start` on. Nobody adds to it meanwhile.
@@ -68,11 +71,15 @@ pub struct ReadAhead<S> {
 }
 
 /// The receive, as long as somebody reads.
-struct Receiving(Rc<Ahead>);
+struct Receiving {
+    socket: Rc<Socket>,
+    ahead: Rc<Ahead>,
+}
 
 /// Whom the loop tells what was received.
 struct Ahead {
-    socket: Rc<Socket>,
+    /// Whose it is. It is no owner: when the last one goes, the receive ends with the socket.
+    socket: Weak<Socket>,
     /// The turn to read the socket is ours.
     has_turn: Cell<bool>,
     /// The receive in flight.
@@ -88,6 +95,8 @@ struct Ahead {
     error: Cell<Option<io::Error>>,
     /// Nobody reads any more.
     left: Cell<bool>,
+    /// If so, the loop goes on until the receive has ended, and the socket, if nobody else has it.
+    hold: Cell<Option<Hold>>,
     bell: Bell,
 }
 
@@ -103,7 +112,7 @@ enum Came {
 impl<S> ReadAhead<S> {
     pub(super) fn new(stream: S, socket: Rc<Socket>) -> ReadAhead<S> {
         let ahead = Ahead {
-            socket,
+            socket: Rc::downgrade(&socket),
             has_turn: Cell::new(false),
             token: Cell::new(None),
             ending: Cell::new(false),
@@ -112,9 +121,10 @@ impl<S> ReadAhead<S> {
             ended: Cell::new(false),
             error: Cell::new(None),
             left: Cell::new(false),
+            hold: Cell::new(None),
             bell: Bell::default(),
         };
-        let receiving = Receiving(Rc::new(ahead));
+        let receiving = Receiving { socket, ahead: Rc::new(ahead) };
         ReadAhead { stream, front: Vec::new(), start: 0, receiving }
     }
 
@@ -129,7 +139,7 @@ impl<S> ReadAhead<S> {
     }
 
     /// Ends the receive, and gives back the stream and what was received and not read. Waits for the end of the
-    /// receive, which is in the next turn of the loop.
+    /// receive, which is in the next turn of the loop; a cancel, or a deadline, strikes the wait after that.
     ///
     /// ```
     /// use coracle_coro::net::UnixStream;
@@ -149,11 +159,12 @@ impl<S> ReadAhead<S> {
     /// ```
     ///
     /// # Errors
-    /// As for all waits; or that receiving has failed, which was not told yet.
+    /// Receiving has failed, and nobody was told yet: the connection is broken, and what was not read is lost with
+    /// it. (Whoever wants that reads it.) Or there is no loop here, or another one.
     pub fn into_parts(self) -> io::Result<(S, Vec<u8>)> {
         let ReadAhead { stream, mut front, start, receiving } = self;
-        let ahead = &receiving.0;
-        with_caller(|caller| ahead.finish(caller))?;
+        with_finishing_caller(|caller| receiving.finish(caller))?;
+        let ahead = &receiving.ahead;
         front.drain(..start);
         front.append(&mut ahead.kept.borrow_mut());
         match ahead.error.take() {
@@ -180,7 +191,7 @@ impl<S> Read for ReadAhead<S> {
     #[inline]
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         if self.front.is_empty() && !space.is_empty() {
-            match self.receiving.0.wait(&mut self.front)? {
+            match self.receiving.wait(&mut self.front)? {
                 Came::End => return Ok(0),
                 Came::Kept => {}
                 Came::Lent(bytes) => {
@@ -203,7 +214,7 @@ impl<S> Read for ReadAhead<S> {
 impl<S> BufRead for ReadAhead<S> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.front.is_empty() {
-            match self.receiving.0.wait(&mut self.front)? {
+            match self.receiving.wait(&mut self.front)? {
                 Came::End | Came::Kept => {}
                 Came::Lent(bytes) => self.front.extend_from_slice(&bytes),
             }
@@ -234,25 +245,28 @@ impl<S: Write> Write for ReadAhead<S> {
 
 impl<S: fmt::Debug> fmt::Debug for ReadAhead<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let buffered = self.buffer().len() + self.receiving.0.kept.borrow().len();
+        let buffered = self.buffer().len() + self.receiving.ahead.kept.borrow().len();
         f.debug_struct("ReadAhead").field("stream", &self.stream).field("bytes", &buffered).finish()
     }
 }
 
-impl Ahead {
+impl Receiving {
     /// Waits until there is something to read, or the end. What was kept changes places with `front`, which is
     /// empty.
     #[inline]
-    fn wait(self: &Rc<Self>, front: &mut Vec<u8>) -> io::Result<Came> {
+    fn wait(&self, front: &mut Vec<u8>) -> io::Result<Came> {
+        let Receiving { socket, ahead } = self;
         with_caller(|caller| {
-            let limit = caller.limit(self.socket.read_timeout.get());
+            let limit = caller.limit(socket.read_timeout.get());
             loop {
                 if let Some(came) = self.take(caller, front)? {
                     return Ok(came);
                 }
-                self.receive(caller, limit)?;
-                caller.wait_for(&self.bell, WaitsFor::Read(self.socket.handle), limit)?;
-                if let Some(bytes) = self.lent.take() {
+                if ahead.token.get().is_none() {
+                    self.begin(caller, limit)?;
+                }
+                caller.wait_for(&ahead.bell, socket, limit)?;
+                if let Some(bytes) = ahead.lent.take() {
                     return Ok(Came::Lent(bytes));
                 }
             }
@@ -261,38 +275,35 @@ impl Ahead {
 
     /// What is there already.
     #[inline]
-    fn take(self: &Rc<Self>, caller: Caller<'_>, front: &mut Vec<u8>) -> io::Result<Option<Came>> {
-        caller.check_home(&self.socket.scheduler)?;
-        if self.socket.is_gone() {
+    fn take(&self, caller: Caller<'_>, front: &mut Vec<u8>) -> io::Result<Option<Came>> {
+        let Receiving { socket, ahead } = self;
+        caller.check_home(&socket.scheduler)?;
+        if socket.is_gone() {
             return Err(Errno::BADF.into());
         }
-        if !self.kept.borrow().is_empty() {
-            std::mem::swap(front, &mut *self.kept.borrow_mut());
+        if !ahead.kept.borrow().is_empty() {
+            std::mem::swap(front, &mut *ahead.kept.borrow_mut());
             caller.done_at_once();
             return Ok(Some(Came::Kept));
         }
-        if self.ended.get() {
-            return self.error.take().map_or(Ok(Some(Came::End)), Err);
+        if ahead.ended.get() {
+            return ahead.error.take().map_or(Ok(Some(Came::End)), Err);
         }
         Ok(None)
     }
 
-    /// Receives, unless that is under way.
-    #[inline]
-    fn receive(self: &Rc<Self>, caller: Caller<'_>, limit: Option<Instant>) -> io::Result<()> {
-        if self.token.get().is_some() { Ok(()) } else { self.begin(caller, limit) }
-    }
-
+    /// Receives from now on.
     #[cold]
-    fn begin(self: &Rc<Self>, caller: Caller<'_>, limit: Option<Instant>) -> io::Result<()> {
-        if !self.has_turn.get() {
-            self.socket.keep_reading(caller, limit)?;
-            self.has_turn.set(true);
+    fn begin(&self, caller: Caller<'_>, limit: Option<Instant>) -> io::Result<()> {
+        let Receiving { socket, ahead } = self;
+        if !ahead.has_turn.get() {
+            socket.keep_reading(caller, limit)?;
+            ahead.has_turn.set(true);
         }
-        let receive = Operation::ReceiveLent { socket: self.socket.handle };
-        match caller.lp().submit(receive, self, 0) {
+        match caller.lp().submit(Operation::ReceiveLent { socket: socket.handle }, ahead, 0) {
             Submitted::Pending(token) => {
-                self.token.set(Some(token));
+                ahead.token.set(Some(token));
+                socket.note_reading(Some(token));
                 Ok(())
             }
             Submitted::Done(finished) => {
@@ -301,6 +312,38 @@ impl Ahead {
         }
     }
 
+    /// Waits for the end of the receive.
+    fn finish(&self, caller: Caller<'_>) -> io::Result<()> {
+        let Receiving { socket, ahead } = self;
+        caller.check_home(&socket.scheduler)?;
+        while ahead.token.get().is_some() {
+            ahead.end(caller.lp());
+            caller.wait_out(&ahead.bell, socket)?;
+            ahead.keep();
+        }
+        Ok(())
+    }
+}
+
+/// Nobody reads any more.
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let Receiving { socket, ahead } = self;
+        ahead.left.set(true);
+        ahead.kept.take();
+        match (ahead.token.get(), socket.home()) {
+            (None, _) => ahead.give_up_turn(socket),
+            (Some(_), Ok(lp)) => {
+                ahead.hold.set(Some(Hold::begin(&lp)));
+                ahead.end(&lp);
+            }
+            // Outside the turns of its loop; or it is closed, and this has ended or will.
+            (Some(token), Err(_)) => socket.post(move |lp| lp.cancel(token)),
+        }
+    }
+}
+
+impl Ahead {
     /// Asks for the end of the receive, if that was not done.
     fn end(&self, lp: &Loop) {
         if let Some(token) = self.token.get()
@@ -308,16 +351,6 @@ impl Ahead {
         {
             lp.cancel(token);
         }
-    }
-
-    /// Waits for the end of the receive.
-    fn finish(&self, caller: Caller<'_>) -> io::Result<()> {
-        let limit = caller.limit(None);
-        while self.token.get().is_some() {
-            self.end(caller.lp());
-            caller.wait_for(&self.bell, WaitsFor::Read(self.socket.handle), limit)?;
-        }
-        Ok(())
     }
 
     /// Keeps what has just come, if nobody has taken it, and who reads is still there.
@@ -330,10 +363,24 @@ impl Ahead {
         }
     }
 
+    /// This was the last of the receive.
+    #[cold]
+    fn note_end(&self) {
+        self.token.set(None);
+        self.ending.set(false);
+        self.hold.take();
+        if let Some(socket) = self.socket.upgrade() {
+            socket.note_reading(None);
+            if self.left.get() {
+                self.give_up_turn(&socket);
+            }
+        }
+    }
+
     /// Nobody reads any more, and no receive is in flight: others have their turn.
-    fn give_up_turn(&self) {
+    fn give_up_turn(&self, socket: &Socket) {
         if self.has_turn.replace(false) {
-            self.socket.reading.give_up();
+            socket.reading.give_up();
         }
     }
 }
@@ -343,8 +390,7 @@ impl Complete for Ahead {
     fn complete(self: Rc<Self>, lp: &Loop, _tag: u32, completion: Completion) {
         let Completion { more, result, .. } = completion;
         if !more {
-            self.token.set(None);
-            self.ending.set(false);
+            self.note_end();
         }
         match result {
             Ok(Outcome::Lent(bytes)) if bytes.is_empty() => self.ended.set(true),
@@ -357,35 +403,10 @@ impl Complete for Ahead {
                 self.error.set(Some(error));
             }
         }
-        if more {
-            self.bell.ring().go_on(); // and takes it
-            self.keep();
-            if self.kept.borrow().len() >= LIMIT_KEPT_BYTES {
-                self.end(lp);
-            }
-            return;
-        }
+        self.bell.ring().go_on(); // and takes it
         self.keep();
-        if self.left.get() {
-            self.give_up_turn();
-        }
-        let called = self.bell.ring();
-        drop(self); // whoever goes on may be the last owner of the socket, and give it away
-        called.go_on();
-    }
-}
-
-/// Nobody reads any more.
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        let ahead = &self.0;
-        ahead.left.set(true);
-        ahead.kept.take();
-        let Some(token) = ahead.token.get() else { return ahead.give_up_turn() };
-        match ahead.socket.home() {
-            Ok(lp) => ahead.end(&lp),
-            // Outside the turns of its loop; or it is closed, and this has ended or will.
-            Err(_) => ahead.socket.post(move |lp| lp.cancel(token)),
+        if self.kept.borrow().len() >= LIMIT_KEPT_BYTES {
+            self.end(lp);
         }
     }
 }

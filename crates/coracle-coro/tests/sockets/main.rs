@@ -144,6 +144,12 @@ suite! {
             s31_read_ahead_is_dropped_outside_its_loop,
             s16_read_ahead_within_a_time,
             t4_cancelled_read_ahead_loses_no_byte,
+            t4_cancelled_into_parts_gives_everything_back,
+            s29_read_ahead_stays_on_its_loop,
+            s31_close_wakes_who_reads_ahead_while_bytes_wait,
+            s31_own_end_wakes_who_reads_ahead,
+            s31_dropped_read_ahead_is_no_owner,
+            t4_thousands_read_in_one_turn,
         }
         listing::{
             s49_list_says_which_socket_is_waited_for,
@@ -151,6 +157,9 @@ suite! {
         }
     }
     real: {
+        reading_ahead::{
+            s31_read_ahead_is_closed_before_its_run_ends,
+        }
         selecting::{
             s25_default_only_when_nothing_is_ready,
         }

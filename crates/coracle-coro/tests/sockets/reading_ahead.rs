@@ -1,7 +1,7 @@
 //! Streams that are read ahead.
 
 use crate::harness::{ECANCELED, ETIMEDOUT, HOUR, Harness, MS, errno};
-use crate::streams::{byte, pair, pattern, settle};
+use crate::streams::{byte, full_pair, pair, pattern, settle};
 use coracle_coro::net::{ReadAhead, TcpStream, UnixStream};
 use coracle_coro::{sleep, spawn, timeout, yield_now};
 use coracle_loop::demux::{Backend, SocketOption};
@@ -282,5 +282,152 @@ pub(crate) fn t4_cancelled_read_ahead_loses_no_byte(h: &Harness) {
         }
         assert!(heard == pattern(total));
         writer.join().unwrap()
+    });
+}
+
+pub(crate) fn t4_cancelled_into_parts_gives_everything_back(h: &Harness) {
+    h.run(|| {
+        let (client, server) = pair()?;
+        let mut ahead = server.read_ahead();
+        (&client).write_all(b"abc")?;
+        assert_eq!(byte(&mut ahead)?, b'a');
+        let child = spawn(move || {
+            let parts = ahead.into_parts();
+            (parts, errno(sleep(HOUR)))
+        });
+        yield_now();
+        child.cancel(); // while it waits for the end of the receive
+        let (parts, later) = child.join().unwrap();
+        let (server, rest) = parts?;
+        assert_eq!((&*rest, later), (&b"bc"[..], ECANCELED));
+        (&client).write_all(b"d")?;
+        assert_eq!(byte(&server)?, b'd');
+        Ok(())
+    });
+}
+
+pub(crate) fn s29_read_ahead_stays_on_its_loop(h: &Harness) {
+    let (mut client, ahead) = coracle_coro::run_on(&h.lp, || {
+        let (client, mut server) = UnixStream::pair()?;
+        server.write_all(b"a")?;
+        let mut client = client.read_ahead();
+        byte(&mut client)?;
+        Ok((server, client))
+    })
+    .unwrap();
+    let other = h.another_loop();
+    let ended = coracle_coro::run_on(&other, move || {
+        let (one, mut two) = UnixStream::pair()?;
+        one.set_read_timeout(Some(HOUR))?;
+        let reader = spawn(move || byte(&one)); // with an operation of its own in flight
+        yield_now();
+        let mut ahead = ahead;
+        assert_eq!(ahead.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let refused = ahead.into_parts().map(|_| ()).unwrap_err();
+        two.write_all(b"b")?;
+        assert_eq!(reader.join().unwrap()?, b'b', "it is not the one that was ended");
+        Ok(refused.kind())
+    });
+    assert_eq!(ended.unwrap(), io::ErrorKind::Unsupported);
+    drop(other);
+    h.run(move || {
+        let _ = client.write_all(b"b"); // nobody is woken who is gone
+        settle()
+    });
+}
+
+pub(crate) fn s31_close_wakes_who_reads_ahead_while_bytes_wait(h: &Harness) {
+    h.run(|| {
+        let (one, _other, _) = full_pair()?;
+        while timeout(MS, || (&one).write(&[7; 1000])).is_ok() {}
+        let reading = one.try_clone()?;
+        let reader = spawn(move || errno(byte(&mut reading.read_ahead())));
+        settle()?;
+        one.close()?;
+        settle()?;
+        assert!(reader.is_finished(), "it need not wait for what is still to be sent");
+        assert_eq!(reader.join().unwrap(), EBADF);
+        Ok(())
+    });
+}
+
+pub(crate) fn s31_own_end_wakes_who_reads_ahead(h: &Harness) {
+    h.run(|| {
+        let (_client, server) = pair()?;
+        let closing = server.try_clone()?;
+        let reader = spawn(move || {
+            let mut server = server.read_ahead();
+            Ok::<_, io::Error>((server.read(&mut [0])?, server.read(&mut [0])?))
+        });
+        settle()?;
+        closing.shutdown(Shutdown::Read)?;
+        assert_eq!(reader.join().unwrap()?, (0, 0));
+        Ok(())
+    });
+}
+
+pub(crate) fn s31_dropped_read_ahead_is_no_owner(h: &Harness) {
+    h.run(|| {
+        let (client, server) = pair()?;
+        let mut ahead = server.try_clone()?.read_ahead();
+        (&client).write_all(b"a")?;
+        assert_eq!(byte(&mut ahead)?, b'a');
+        drop(ahead); // with its receive in flight
+        let server = TcpStream::from_descriptor(server.into_descriptor()?)?;
+        (&client).write_all(b"b")?;
+        assert_eq!(byte(&server)?, b'b');
+        // The last owner: the peer is told.
+        byte(&mut {
+            (&client).write_all(b"c")?;
+            server.read_ahead()
+        })?;
+        assert_eq!((&client).read(&mut [0])?, 0);
+        Ok(())
+    });
+}
+
+/// The end of a run does not come between a stream and its end.
+pub(crate) fn s31_read_ahead_is_closed_before_its_run_ends(h: &Harness) {
+    let (mut theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    theirs.write_all(b"a").unwrap();
+    h.run(move || {
+        byte(&mut UnixStream::from_std(ours)?.read_ahead())?;
+        Ok(())
+    });
+    assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+}
+
+/// More than are handed over together; and all of them are taken back in the turn in which they are asked for.
+pub(crate) fn t4_thousands_read_in_one_turn(h: &Harness) {
+    let count = if h.lp.backend() == Backend::Select { 200 } else { 2600 };
+    h.run(move || {
+        let streams: io::Result<Vec<_>> = (0..count).map(|_| UnixStream::pair()).collect();
+        let (ours, theirs): (Vec<_>, Vec<_>) = streams?.into_iter().unzip();
+        let readers: Vec<_> = theirs
+            .into_iter()
+            .map(|stream| {
+                spawn(move || {
+                    for expected in 0..3 {
+                        assert_eq!(byte(&stream)?, expected);
+                    }
+                    Ok::<_, io::Error>(stream)
+                })
+            })
+            .collect();
+        for round in 0..3 {
+            settle()?;
+            for mut stream in &ours {
+                stream.write_all(&[round])?;
+            }
+        }
+        let theirs: io::Result<Vec<_>> =
+            readers.into_iter().map(|one| one.join().unwrap()).collect();
+        let readers: Vec<_> =
+            theirs?.into_iter().map(|stream| spawn(move || errno(byte(&stream)))).collect();
+        yield_now();
+        readers.iter().for_each(|reader| reader.cancel());
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap() == ECANCELED));
+        Ok(())
     });
 }

@@ -55,9 +55,13 @@ impl Lead {
     #[inline(never)]
     fn renew(&mut self, date: &Date, now: Instant, content_type: &'static str) {
         const BEGIN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
-        let (value, date_line) = (content_type.as_bytes(), date.line(now));
-        let bytes = [BEGIN, value, b"\r\n", &date_line, b"content-length: "].concat();
-        *self = Lead { content_type, until: date.until(), begin: bytes.len(), bytes, len: 0 };
+        let date_line = date.line(now);
+        (self.content_type, self.until) = (content_type, date.until());
+        self.bytes.clear();
+        for piece in [BEGIN, content_type.as_bytes(), b"\r\n", &date_line, b"content-length: "] {
+            self.bytes.extend_from_slice(piece);
+        }
+        self.begin = self.bytes.len();
         self.set_len(0);
     }
 

@@ -3,10 +3,10 @@
 use super::{Caller, refuse_cancelled};
 use crate::current::{Frame, go_on};
 use crate::failures;
+use crate::net::socket::Socket;
 use crate::sync::failure::late;
 use crate::waiter::Woken;
 use crate::waits_for::WaitsFor;
-use coracle_loop::Timer;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::io;
@@ -39,52 +39,69 @@ impl Called {
     pub(in crate::net) fn go_on(self) {
         if let Some(coroutine) = self.0 {
             // SAFETY: it was at the bell only while that coroutine waits, on this thread, and it does not go on
-            // before this. It is a turn of its loop: one waits on the loop of the socket whose completions ring.
+            // before this. It is a turn of its loop: completions of a socket ring, and one waits on its loop only.
             unsafe { go_on(coroutine) };
         }
     }
 }
 
 impl Caller<'_> {
-    /// Parks until the bell is rung.
+    /// Parks until the bell is rung by a completion of the socket that the caller reads.
     ///
     /// # Errors
-    /// It was cancelled, or `limit` has passed, and the bell was not rung. In a copy of the process nobody would
-    /// ring it.
+    /// It was cancelled, or `limit` has passed, and the bell was not rung. The socket is of another loop, or of the
+    /// process that this one is a copy of: nobody would ring.
     #[inline]
     pub(in crate::net) fn wait_for(
         self,
         bell: &Bell,
-        what: WaitsFor,
+        socket: &Socket,
         limit: Option<Instant>,
     ) -> io::Result<()> {
         if self.is_cancelled() {
             return Err(refuse_cancelled()); // it may have waited for its turn before
         }
-        if self.frame.scheduler().is_forked() {
-            return Err(Errno::OWNERDEAD.into());
-        }
-        debug_assert!(bell.waiting.get().is_none(), "one waits at a time");
-        bell.waiting.set(Some(NonNull::from(self.frame)));
+        self.check_bell(socket)?;
         let ticket = self.frame.sleeper.begin_in_coroutine();
         match limit {
-            None => self.leave(what, ticket),
-            Some(limit) => self.leave_until(what, ticket, limit),
+            None => self.wait_at(bell, socket, ticket),
+            Some(limit) => self.wait_until(bell, socket, ticket, limit),
         }
         // If it is still there, it was not rung.
         if bell.waiting.take().is_none() { Ok(()) } else { self.tell_strike(ticket) }
     }
 
-    #[inline(never)]
-    fn leave_until(self, what: WaitsFor, ticket: u64, limit: Instant) {
-        let timer = self.time_out_at(limit, ticket);
-        self.leave(what, ticket);
-        timer.cancel();
+    /// The same for what is over in a moment, whatever strikes meanwhile: that is for the next wait.
+    pub(in crate::net) fn wait_out(self, bell: &Bell, socket: &Socket) -> io::Result<()> {
+        self.check_bell(socket)?;
+        loop {
+            self.wait_at(bell, socket, self.frame.sleeper.begin_in_coroutine());
+            if bell.waiting.take().is_none() {
+                return Ok(());
+            }
+        }
     }
 
-    fn time_out_at(self, limit: Instant, ticket: u64) -> Timer {
+    #[inline]
+    fn check_bell(self, socket: &Socket) -> io::Result<()> {
+        self.check_home(&socket.scheduler)?;
+        if self.frame.scheduler().is_forked() { Err(Errno::OWNERDEAD.into()) } else { Ok(()) }
+    }
+
+    /// Until the bell is rung, or something strikes.
+    #[inline(always)] // a switch lies in it
+    fn wait_at(self, bell: &Bell, socket: &Socket, ticket: u64) {
+        debug_assert!(bell.waiting.get().is_none(), "one waits at a time");
+        bell.waiting.set(Some(NonNull::from(self.frame)));
+        self.leave(WaitsFor::Read(socket.handle), ticket);
+    }
+
+    #[inline(never)]
+    fn wait_until(self, bell: &Bell, socket: &Socket, ticket: u64, limit: Instant) {
         let sleeper = Arc::clone(&self.frame.sleeper);
-        self.lp().at(limit, move |_| _ = sleeper.end_and_tell(ticket, Woken::TimedOut))
+        let timer = self.lp().at(limit, move |_| _ = sleeper.end_and_tell(ticket, Woken::TimedOut));
+        self.wait_at(bell, socket, ticket);
+        timer.cancel();
     }
 
     /// What has ended a wait that nobody has rung for; nothing if the caller is shielded from it.
