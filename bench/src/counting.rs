@@ -25,7 +25,8 @@ pub struct Counted {
     callgrind: Option<f64>,
 }
 
-/// Counts for each candidate with each of these numbers of connections, but 0. Who cannot be counted is noted in `skipped`.
+/// Counts for each candidate with each of these numbers of connections, but 0. Who cannot be counted is noted in
+/// `skipped`.
 pub fn count_all(
     options: &Options,
     candidates: &[Candidate],

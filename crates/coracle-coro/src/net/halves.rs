@@ -1,5 +1,6 @@
 //! The two directions of a stream, with an owner each.
 
+use crate::net::read_ahead::ReadAhead;
 use crate::net::socket::Socket;
 use crate::net::tcp::TcpStream;
 use crate::net::unix::UnixStream;
@@ -49,6 +50,14 @@ pub trait Stream: Read + Write + Sized {
 
 macro_rules! stream {
     ($stream:ident) => {
+        impl ReadHalf<$stream> {
+            /// Reads it ahead: see [`ReadAhead`].
+            pub fn read_ahead(self) -> ReadAhead<ReadHalf<$stream>> {
+                let socket = Rc::clone(&self.stream.socket);
+                ReadAhead::new(self, socket)
+            }
+        }
+
         impl Stream for $stream {
             fn __shutdown_later(&self, how: Shutdown) {
                 Socket::shutdown_later(&self.socket, how);

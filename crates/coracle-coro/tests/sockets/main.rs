@@ -149,7 +149,6 @@ suite! {
             s31_close_wakes_who_reads_ahead_while_bytes_wait,
             s31_own_end_wakes_who_reads_ahead,
             s31_dropped_read_ahead_is_no_owner,
-            t4_thousands_read_in_one_turn,
         }
         listing::{
             s49_list_says_which_socket_is_waited_for,

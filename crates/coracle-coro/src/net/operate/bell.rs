@@ -49,8 +49,8 @@ impl Caller<'_> {
     /// Parks until the bell is rung by a completion of the socket that the caller reads.
     ///
     /// # Errors
-    /// It was cancelled, or `limit` has passed, and the bell was not rung. The socket is of another loop, or of the
-    /// process that this one is a copy of: nobody would ring.
+    /// It was cancelled, or `limit` has passed, and the bell was not rung. The socket is of another loop, or of
+    /// the process that this one is a copy of: nobody would ring.
     #[inline]
     pub(in crate::net) fn wait_for(
         self,
